@@ -36,10 +36,12 @@ class RetryPolicy:
     Retries UNAVAILABLE, and RESOURCE_EXHAUSTED and ABORTED when the server says when.
 
     Attributes:
-        attempts: Times a call is sent at most; 1 turns retries off.
+        attempts: Times a call is sent at most; 1 turns retries off. A stream of an upload that
+            breaks is followed by more.
         initial: Seconds before the second attempt.
         multiplier: Growth of the wait from one attempt to the next.
-        maximum: Longest wait in seconds, except where the server asks for more.
+        maximum: Longest wait in seconds, except where the server asks for more. Looks for a server
+            that is away are within a second of each other.
 
     Raises ArgumentError: One is negative, NaN, or no number.
     """

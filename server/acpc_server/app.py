@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
 
 import structlog
 import torch
@@ -29,7 +28,7 @@ from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobService
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, start_traces, stop_traces
-from acpc_server.scheduling import AdmissionController, Resource, WorkerPool
+from acpc_server.scheduling import Admission
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
 from acpc_server.studies import StudyJobKind
@@ -48,15 +47,11 @@ SERVICES = (
 LIVENESS = "liveness"
 EVICTED = 1
 FAILED_DRAIN_SECONDS = 1.0
-# Threads that serve RPCs, and silence after which a stream of plans or pairs is closed.
-RPC_THREADS, IDLE_SECONDS = 64, 60.0
-# What calls of some methods count as, besides calls and streams.
-HOLDS = {
-    "WaitOperation": Resource.WAITS,
-    "WatchOperation": Resource.WAITS,
-    "UploadAnchors": Resource.UPLOADS,
-    "CreateAnchorSet": Resource.UPLOADS,
-}
+# Threads for calls that would keep the event loop; few for those that only read the record of jobs,
+# of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
+# closed.
+RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 32, 2, 60.0
+UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
 
@@ -85,9 +80,7 @@ class Server:
         self.metrics.set_build(
             version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
         )
-        self._admission = AdmissionController(
-            max_requests=RPC_THREADS, max_queue=settings.max_queue
-        )
+        self._admission = Admission(settings.max_queue)
         self._engine = self._start_engine()
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
@@ -155,12 +148,12 @@ class Server:
         self._comparer = PairComparer(self._engine, settings.max_frames)
         door = rpc.Door(
             self.metrics,
-            WorkerPool(RPC_THREADS),
-            shared := options.ingress(settings),
-            admit=self.access.identify,
+            options.limits(settings),
+            identify=self.access.identify,
             options=options.channel_options(settings),
         )
         diagnostic = rpc.DiagnosticServicer(
+            self._engine,
             self._admission,
             self._checkpoints,
             self._comparer,
@@ -184,14 +177,15 @@ class Server:
             "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
             "google.longrunning.Operations": rpc.OperationsServicer(self._jobs, writer),
         }
-        if settings.reflection:
-            described = rpc.Reflection((*SERVICES, HEALTH))
-            servicers |= dict.fromkeys(described.own, described)
-        find = descriptor_pool.Default().FindServiceByName
+        described = rpc.Reflection((*SERVICES, HEALTH))
+        servicers |= dict.fromkeys(described.own, described)
+        find, workers = descriptor_pool.Default().FindServiceByName, rpc.Workers(RPC_THREADS)
+        records = rpc.Workers(RECORD_THREADS)
         for name, servicer in servicers.items():
-            checked = replace(shared, check=diagnostic.check) if servicer is diagnostic else None
-            door.add(find(name), servicer, ingress=checked, holds=HOLDS)
-        door.add(find(HEALTH), self._probes, ingress=options.health_ingress())
+            threads = records if isinstance(servicer, rpc.OperationsServicer) else workers
+            check = diagnostic.check if servicer is diagnostic else lambda _: None
+            door.add(find(name), servicer, threads, check=check, holds=UPLOADS)
+        door.add(find(HEALTH), self._probes, workers, limits=options.health_limits())
         return door
 
     def start(self) -> None:

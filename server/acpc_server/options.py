@@ -9,6 +9,7 @@ from pathlib import Path
 import structlog
 from sqlalchemy import make_url
 
+from acpc_server import rpc
 from acpc_server.access import (
     AccessControl,
     TlsFiles,
@@ -22,18 +23,17 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import JobOptions, LeaseTerms, network_file_system
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
-from acpc_server.scheduling import CallerLimits, Quota
 from acpc_server.settings import MEBIBYTE, Settings
 
 log = structlog.get_logger("acpc.app")
 # Calls under way on one connection; gRPC counts some that have just ended, and rejects further ones
 # without a reason, so that limits of calls are to be met first.
 CONNECTION_STREAMS = 1024
-# Connections open at a time; streams, and calls that wait for jobs.
-CONNECTIONS, STREAMS, WAITS = 8192, 64, 512
-# Messages being received at a time; at least two of them.
-RECEIVING_MIB = 512
+# Connections open at a time, and calls: waits, watches and streams too; and uploads of anchors.
+CONNECTIONS, CALLS, UPLOADS = 8192, 1024, 8
+# What messages may take: those being received, at least two; those that open streams may send, at
+# least eight; and those of all calls that are being worked on, before another is read.
+RECEIVING_BYTES, STREAMING_BYTES, HELD_BYTES = 512 * MEBIBYTE, 1024 * MEBIBYTE, 1024 * MEBIBYTE
 # Anchors of a set, and how long an upload may go without a new shard.
 SET_ANCHORS, UPLOAD_SECONDS = 100_000, 86_400.0
 
@@ -83,30 +83,27 @@ def max_connections() -> int:
     return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 2)
 
 
-def ingress(settings: Settings) -> Ingress:
-    """Make what every call but a health check shares."""
-    total = Quota(
-        calls=settings.max_calls,
-        streams=STREAMS,
-        waits=WAITS,
-        uploads=settings.anchor_uploads,
+def limits(settings: Settings) -> rpc.Limits:
+    """Make the limits of every call but a health check."""
+    message = settings.max_message_mib * MEBIBYTE
+    places = {
+        "calls": CALLS,
+        "streams": max(8, STREAMING_BYTES // message),
+        "uploads": UPLOADS,
+    }
+    return rpc.Limits(
+        places,
+        per_caller=settings.max_calls_per_caller,
+        slots=max(2, RECEIVING_BYTES // message),
+        message_bytes=message,
+        held_bytes=HELD_BYTES,
+        limit=rpc.ReadLimit(settings.message_seconds),
     )
-    slots = max(2, RECEIVING_MIB // settings.max_message_mib)
-    return Ingress(
-        Receiver(slots, memory=message_memory(settings)),
-        CallerLimits(total, settings.max_calls_per_caller),
-        ReadLimit(settings.message_seconds),
-    )
 
 
-def message_memory(settings: Settings) -> int:
-    """Return the bytes that a message may take while it is received: gRPC's, and its copy."""
-    return 2 * settings.max_message_mib * MEBIBYTE
-
-
-def health_ingress() -> Ingress:
-    """Make what health checks share; nobody else can fill it, and a silent check yields at once."""
-    return Ingress(Receiver(4, grace=0.02), CallerLimits(Quota(calls=1024)), ReadLimit(2.0))
+def health_limits() -> rpc.Limits:
+    """Make those of health checks; nobody else can fill them, and a silent check yields at once."""
+    return rpc.Limits({"calls": 1024}, limit=rpc.ReadLimit(2.0), grace=0.02)
 
 
 def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
@@ -124,7 +121,7 @@ def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
     return access
 
 
-def listen(door: Door, settings: Settings, access: AccessControl) -> int:
+def listen(door: rpc.Door, settings: Settings, access: AccessControl) -> int:
     """Listen, and return the port; FailedPrecondition for an address that cannot be had."""
     socket = settings.host.startswith("unix:")
     address = settings.host if socket else f"{settings.host}:{settings.port}"
@@ -165,7 +162,6 @@ def job_options(settings: Settings, device: str) -> JobOptions:
         state_dir=settings.state_dir,
         executor_id=settings.executor_id,
         concurrency=settings.job_concurrency,
-        max_queued=settings.max_queued_jobs,
         terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
         retention_days=settings.job_retention_days,
         about={"version": CODE_VERSION, "device": device},
@@ -173,10 +169,8 @@ def job_options(settings: Settings, device: str) -> JobOptions:
 
 
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """Limit what the cache of checkpoints loads."""
-    return CheckpointLimits(
-        weights_bytes=settings.max_checkpoint_mib * MEBIBYTE,
-    )
+    """Limit what the cache of checkpoints loads: half of what it keeps."""
+    return CheckpointLimits(weights_bytes=settings.checkpoint_budget_mib * MEBIBYTE // 2)
 
 
 def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
@@ -190,9 +184,7 @@ def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:
         ) from error
     limits = AnchorLimits(
         store_bytes=settings.anchor_store_mib * MEBIBYTE,
-        set_bytes=settings.anchor_set_mib * MEBIBYTE,
         set_anchors=SET_ANCHORS,
-        uploads=settings.anchor_uploads,
         keep_seconds=settings.anchor_keep_days * 86_400,
         upload_seconds=UPLOAD_SECONDS,
     )

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import re
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
+from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.parse import quote
 
 import typer
 from acpc.extras import install_line
@@ -22,9 +28,13 @@ from acpc_server.errors import (
 )
 from acpc_server.import_command import OUT, ActionDim, Backbone, Family, Frameskip, import_files
 from acpc_server.importing import CONFIGS, SUFFIXES, find_run
+from acpc_server.models import DEFAULT_LIMITS
 
 REPO = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
+MAX_JSON_BYTES = 2**23
+# Transfers of a file, each of which goes on with what is there; and a silence that ends one.
+TRANSFERS, IDLE_SECONDS = 5, 30.0
 
 
 def pull(
@@ -70,41 +80,123 @@ def pull(
     shutil.rmtree(staging)
 
 
+class _Hub:
+    """What the Hub tells of a repository, none of which is believed before it is checked."""
+
+    def __init__(self, repo: str) -> None:
+        try:
+            import huggingface_hub.utils  # noqa: PLC0415 - of an extra
+        except ModuleNotFoundError:
+            problem = f"pull needs huggingface_hub: {install_line('hub')}"
+            raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
+        hub: Any = huggingface_hub
+        self._hub, self._repo = hub, repo
+        self._endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
+        self._headers = hub.utils.build_hf_headers(library_name="acpc")
+        self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
+
+    @contextmanager
+    def _answer(self, url: str, **headers: str) -> Iterator[Any]:
+        """Ask for something; what goes wrong until its end is one sentence."""
+        hub, repo = self._hub, self._repo
+        given = {"headers": {**self._headers, **headers}, "timeout": IDLE_SECONDS}
+        try:
+            with hub.utils.get_session().stream("GET", url, **given) as answer:
+                hub.utils.hf_raise_for_status(answer)
+                yield answer
+        except AcpcError:
+            raise
+        except hub.errors.GatedRepoError:
+            problem = f"{repo} is gated: ask for access on its page, and set HF_TOKEN to your token"
+            raise FailedPrecondition(problem, reason="HUB_REFUSED") from None
+        except hub.errors.RevisionNotFoundError:
+            raise NotFound(f"{repo} has no such revision") from None
+        except hub.errors.RepositoryNotFoundError:
+            problem = f"{repo} does not exist on the Hub, or is private, which HF_TOKEN opens"
+            raise NotFound(problem) from None
+        except Exception as error:  # noqa: BLE001 - its HTTP client differs by release
+            raise self._unavailable(str(error) or type(error).__name__) from None
+
+    def _unavailable(self, why: str) -> FailedPrecondition:
+        reason = why.strip().partition("\n")[0]
+        problem = f"the Hub ({self._endpoint}) did not give {self._repo}: {reason}"
+        return FailedPrecondition(problem, reason="HUB_UNAVAILABLE")
+
+    def files(self, revision: str | None) -> tuple[str, dict[str, tuple[int, str]]]:
+        """Return a revision's commit, and size and sha256, where told, of its files by name."""
+        which = quote(revision or "main", safe="")
+        url = f"{self._endpoint}/api/models/{self._repo}/revision/{which}?blobs=true"
+        told = b""
+        with self._answer(url) as answer:
+            for part in answer.iter_bytes(2**16):
+                told += part
+                if len(told) > MAX_JSON_BYTES:
+                    raise self._unavailable(f"an answer of more than {MAX_JSON_BYTES} bytes")
+        try:
+            info = json.loads(told)
+            commit = str(info["sha"])
+            listed = [(str(x["rfilename"]), x.get("size"), x.get("lfs")) for x in info["siblings"]]
+            files = {name: (int(size), _sha(lfs)) for name, size, lfs in listed if size is not None}
+        except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+            raise self._unavailable("an answer that tells no files") from None
+        if not COMMIT.fullmatch(commit):
+            raise FailedPrecondition(
+                f"{self._repo}: the Hub names no commit", reason="HUB_UNAVAILABLE"
+            )
+        return commit, files
+
+    def download(self, name: str, commit: str, size: int, sha: str, path: Path) -> None:
+        """Download a file of the size that the Hub told, going on with what is there of it."""
+        if not 0 < size <= DEFAULT_LIMITS.weights_bytes:
+            limit = DEFAULT_LIMITS.weights_bytes
+            raise self._unavailable(f"{name} has {size} bytes, over the limit of {limit}, or none")
+        url = self._hub.hf_hub_url(self._repo, name, revision=commit, endpoint=self._endpoint)
+        for left in range(TRANSFERS, 0, -1):
+            try:
+                self._transfer(url, name, size, path)
+                break
+            except FailedPrecondition:
+                if left == 1:
+                    raise
+        with path.open("rb") as file:
+            if sha and hashlib.file_digest(file, "sha256").hexdigest() != sha:
+                path.unlink()
+                raise self._unavailable(f"{name} has another sha256 than it told")
+
+    def _transfer(self, url: str, name: str, size: int, path: Path) -> None:
+        have = path.stat().st_size if path.exists() else 0
+        if have == size:
+            return
+        with self._answer(url, Range=f"bytes={have}-") as answer:
+            have = have if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
+            with path.open("ab" if have else "wb") as file:
+                for part in answer.iter_bytes():  # as they come: a cut loses none
+                    have += len(part)
+                    if have > size:
+                        raise self._unavailable(f"{name} has more than the {size} bytes it told")
+                    file.write(part)
+        if have < size:
+            raise self._unavailable(f"{name} ended after {have} of {size} bytes")
+
+
+def _sha(lfs: Any) -> str:  # noqa: ANN401 - of another program
+    return "" if lfs is None else str(lfs["sha256"])
+
+
 def _download(
     repo: str, revision: str | None, weights: list[str], target: Path, dry_run: bool
 ) -> Path | None:
     """Download what an import reads; return its folder, which ends in the commit, or None."""
-    try:
-        import huggingface_hub as hub  # noqa: PLC0415 - of an extra
-    except ModuleNotFoundError:
-        problem = f"pull needs huggingface_hub: {install_line('hub')}"
-        raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
-    api = hub.HfApi(os.environ.get("HF_ENDPOINT") or None, library_name="acpc")
-    try:
-        info = api.model_info(repo, revision=revision)
-        commit = str(info.sha)
-        if not COMMIT.fullmatch(commit):
-            raise FailedPrecondition(f"{repo}: the Hub names no commit", reason="HUB_UNAVAILABLE")
-        files = _chosen([entry.rfilename for entry in info.siblings or ()], weights)
-        OUT.print(f"{repo} at commit {commit}: {', '.join(files)}")
-        if dry_run:
-            return None
-        staging = target.parent / f".{target.name}.{commit}"  # no listing looks into it
-        api.snapshot_download(repo, revision=commit, local_dir=staging, allow_patterns=files)
-    except AcpcError:
-        raise
-    except hub.errors.GatedRepoError:
-        problem = f"{repo} is gated: ask for access on its page, and set HF_TOKEN to your token"
-        raise FailedPrecondition(problem, reason="HUB_REFUSED") from None
-    except hub.errors.RevisionNotFoundError:
-        raise NotFound(f"{repo} has no such revision") from None
-    except hub.errors.RepositoryNotFoundError:
-        problem = f"{repo} does not exist on the Hub, or is private and HF_TOKEN does not open it"
-        raise NotFound(problem) from None
-    except Exception as error:  # noqa: BLE001 - its HTTP client differs by release
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        problem = f"the Hub ({api.endpoint}) did not give {repo}: {reason}"
-        raise FailedPrecondition(problem, reason="HUB_UNAVAILABLE") from None
+    hub = _Hub(repo)
+    commit, files = hub.files(revision)
+    chosen = _chosen([*files], weights)
+    OUT.print(f"{repo} at commit {commit}: {', '.join(chosen)}")
+    if dry_run:
+        return None
+    staging = target.parent / f".{target.name}.{commit}"  # no listing looks into it
+    staging.mkdir(parents=True, exist_ok=True)
+    for name in chosen:
+        hub.download(name, commit, *files[name], staging / name)
     return staging
 
 

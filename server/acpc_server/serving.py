@@ -40,7 +40,7 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_open_files()
     return_freed_memory()
-    configure_logs(settings.log_level, settings.log_format)
+    configure_logs(settings.log_level, "console" if sys.stderr.isatty() else "json")
     stop, hurry = SignalEvent(), SignalEvent()
     codes: list[int] = []
 

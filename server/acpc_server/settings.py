@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -22,6 +23,21 @@ from acpc_server.setting_types import File, Folder, Host, sqlite_url
 
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
+REMOVED = {
+    "reflection": "it is on, for callers with the role read",
+    "max_calls": "the server takes 1024; --max-calls-per-caller limits one caller",
+    "max_checkpoint_mib": "half of --checkpoint-budget-mib",
+    "max_queued_jobs": "10,000 wait",
+    "anchor_set_mib": "--anchor-store-mib limits all sets",
+    "anchor_uploads": "the server takes 8 at a time",
+    "log_format": "lines are JSON, and text on a terminal",
+    "devices": "a server for each device, with --share-port",
+    "access_file": "--keys-file, or a proxy in front",
+    "tls_crl": "client certificates that last shortly",
+    "audit_file": "the log's category access",
+}
+"""What an earlier release had, and what there is instead."""
+REMOVED_SWITCHES = ("reflection",)
 CENTURY = 36_500  # days: a date that is further off may be none
 Count = Annotated[int, Field(ge=1)]
 Positive = Annotated[float, Field(gt=0)]
@@ -69,8 +85,6 @@ class Settings(BaseSettings):
     """file of API keys, made by acpc-server keys create"""
     insecure: bool = False
     """listen beyond this machine without TLS, or without asking who calls"""
-    reflection: bool = True
-    """tell callers with the role read the API's schema"""
     device: str = "auto"
     """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
     device_call_seconds: Positive = 300.0
@@ -82,12 +96,10 @@ class Settings(BaseSettings):
     """largest message, MiB"""
     message_seconds: Positive = 10.0
     """time a message may take to arrive, seconds"""
-    max_calls: int = Field(1024, ge=8)
-    """calls under way at a time, waiting ones too"""
     max_calls_per_caller: int = Field(0, ge=0)
-    """those of one caller; 0: as many as leave the others their share"""
+    """calls of one caller under way; 0: as many as leave the others their share"""
     max_queue: Count = 256
-    """interactive chunks that may wait for the device; more are rejected"""
+    """interactive requests under way at a time; more are rejected"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
@@ -97,16 +109,13 @@ class Settings(BaseSettings):
     max_predictions: Count = 2**21
     """predicted steps one candidate pool or paired CEM run may take"""
     checkpoint_budget_mib: Count = 4096
-    """weights kept on the device, MiB; least recently used go first"""
+    """weights kept on the device, MiB; least recently used go first, and a file that takes more
+    than half is not loaded"""
     preload: str = ""
     """checkpoints to load before the server is ready, and to keep, as lewm,lewm-base; then their
     first calls wait for no file"""
-    max_checkpoint_mib: Count = 2048
-    """largest weights file the server reads, MiB"""
     job_concurrency: int = Field(1, ge=1, le=64)
     """jobs run at a time"""
-    max_queued_jobs: Count = 10_000
-    """jobs that may wait in the job record; more are rejected"""
     job_lease_seconds: float = Field(20.0, gt=0, le=86_400)
     """time without a heartbeat after which another server takes over this one's jobs, seconds;
     the same on all servers"""
@@ -116,10 +125,6 @@ class Settings(BaseSettings):
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
-    anchor_set_mib: Count = 32_768
-    """bytes of one anchor set on disk, MiB"""
-    anchor_uploads: int = Field(8, ge=1, le=256)
-    """uploads of anchors the server takes at a time"""
     anchor_keep_days: float = Field(90.0, ge=0, le=CENTURY)
     """how long an anchor set is kept after its last use, days; 0 keeps all"""
     lame_duck_seconds: float = Field(5.0, ge=0, le=3600)
@@ -128,9 +133,7 @@ class Settings(BaseSettings):
     drain_seconds: float = Field(10.0, ge=0, le=3600)
     """time open calls get to finish when the server stops, seconds"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
-    """lowest level logged"""
-    log_format: Literal["json", "console"] = "json"
-    """form of log lines"""
+    """lowest level logged; lines are JSON, and text on a terminal"""
 
     @classmethod
     def settings_customise_sources(
@@ -148,6 +151,8 @@ class Settings(BaseSettings):
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
         for key in values.keys() - cls.model_fields.keys():
+            if key in REMOVED:
+                raise ValueError(f"{_flag(key)} went: {REMOVED[key]}")
             guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
@@ -228,6 +233,7 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
     given = {name: value for name, value in flags.items() if value is not None}
+    given |= {name: "" for name in REMOVED if f"ACPC_{name.upper()}" in os.environ}
     if file is None:
         return Settings(**given)
 
@@ -235,6 +241,10 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         WRITTEN = read_toml(file)
 
     return Read(**given)
+
+
+def _flag(name: str) -> str:
+    return f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
 
 
 def read_toml(file: Path | None) -> dict[str, Any]:

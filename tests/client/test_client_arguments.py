@@ -23,6 +23,7 @@ from acpc.contract import (
     check,
 )
 from acpc_client import AcpcClient
+from acpc_client.calls import methods
 
 RECORDS: list[type[Any]] = [
     DriftStudy, PlannerStudy, GeometryStudy, SensitivityStudy, ScoreProtocol, Thresholds, CemBudget,
@@ -143,6 +144,15 @@ def test_no_number_that_cannot_be_sent_reaches_a_message(
     with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
         call(number)
     assert caught.value.argument == argument
+
+
+def test_every_option_is_a_field_of_the_request_or_makes_its_views() -> None:
+    asked = [rpc.asks for rpc in vars(methods).values() if isinstance(rpc, methods.Rpc)]
+    computing = [pair for pair in asked if pair is not None]
+    assert len(computing) == 6
+    for record, options in computing:
+        fields = {field.name for field in dataclasses.fields(record)}
+        assert options.__optional_keys__ - fields <= {"perturbations", "draws", "seed", "anchor"}
 
 
 def test_a_fraction_is_no_count() -> None:

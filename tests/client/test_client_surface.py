@@ -61,7 +61,7 @@ PUBLIC = [
 SWEEPS = [
     "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
     "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
-    "SweepSpec", "TaskState", "WatchOptions",
+    "TaskState", "WatchOptions",
 ]  # fmt: skip
 INTEGRATIONS = [
     "CallbackOptions", "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",

@@ -58,7 +58,7 @@ def test_a_table_shows_on_which_side_of_its_thresholds_a_score_lies() -> None:
     score = Score.from_message(score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED)))
     barely = replace(score, verdict=replace(score.verdict, ir_relative=0.300001, score=-0.00001))
     shown = dict(zip(barely.shown()[""], barely.shown()["trained"], strict=True))
-    assert (shown["IR relative"], shown["score S"]) == ("0.300001", -0.00001)
+    assert (shown["relative IR"], shown["S"]) == ("0.300001", -0.00001)
 
 
 def test_nearly_all_is_no_power_of_ten() -> None:

@@ -58,7 +58,7 @@ def test_a_difference_has_both_numbers_its_interval_and_a_direction() -> None:
     back = compare_scores(AFTER, BEFORE, FEW)
     assert back.ir_raw.direction == back.ir_ratio.direction == "higher"
     assert "<td>higher</td>" in back._repr_html_()
-    assert list(found.table()["number"]) == ["IR relative", "SR", "IR raw", "IR raw, ratio"]
+    assert list(found.table()["number"]) == ["relative IR", "SR", "raw IR", "raw IR, ratio"]
 
 
 MODEL = {"model_digest": "d" * 64, "reference_model_digest": "f" * 64}

@@ -18,8 +18,8 @@ LIMIT = 20.0
 # The same program with the limit of one pair cut from minutes to seconds.
 PROGRAM = f"""
 from acpc_server.cli import main
-from acpc_server.scheduling import admission
-admission.MAX_REQUEST_SECONDS = {LIMIT}
+from acpc_server.rpc import diagnostic
+diagnostic.MAX_REQUEST_SECONDS = {LIMIT}
 main()
 """
 

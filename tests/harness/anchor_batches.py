@@ -13,10 +13,10 @@ from acpc_server.observe import Metrics
 
 HISTORY, HORIZON, COUNT = 2, 3, 11
 LIMITS = AnchorLimits(
-    store_bytes=2**22, set_bytes=2**21, set_anchors=100, uploads=2, keep_seconds=3600.0,
+    store_bytes=2**22, set_anchors=100, keep_seconds=3600.0,
     upload_seconds=60.0,
 )  # fmt: skip
-ROOMY = dataclasses.replace(LIMITS, store_bytes=2**30, set_bytes=2**30, keep_seconds=1e9)
+ROOMY = dataclasses.replace(LIMITS, store_bytes=2**30, keep_seconds=1e9)
 
 
 def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:

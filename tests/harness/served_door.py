@@ -1,13 +1,12 @@
 """A door in this process, with whatever servicers a test gives it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Door, Ingress, ReadLimit, Receiver
-from acpc_server.scheduling import CallerLimits, Quota, Resource, WorkerPool
+from acpc_server.rpc import Call, Door, Limits, ReadLimit, Workers
 from google.protobuf.descriptor import ServiceDescriptor
 
 
@@ -15,21 +14,29 @@ from google.protobuf.descriptor import ServiceDescriptor
 def served(
     services: dict[ServiceDescriptor, object],
     *,
-    total: Quota | None = None,
+    places: Mapping[str, int] | None = None,
     slots: int = 4,
     grace: float = 0.2,
+    held_bytes: int = 2**40,
     message_seconds: float = 5.0,
     threads: int = 4,
-    holds: dict[str, Resource] | None = None,
+    metrics: Metrics | None = None,
+    check: Callable[[Call], None] = lambda _: None,
+    holds: Sequence[str] = (),
     **given: Any,  # noqa: ANN401
 ) -> Iterator[str]:
-    """The address of a door that serves; keywords as of ``Ingress``, ``Receiver`` and ``Door``."""
-    limits = CallerLimits(total or Quota())
-    check = {"check": given.pop("check")} if "check" in given else {}
-    ingress = Ingress(Receiver(slots, grace=grace), limits, ReadLimit(message_seconds), **check)
-    door = Door(given.pop("metrics", None) or Metrics(), WorkerPool(threads), ingress, **given)
+    """The address of a door that serves; keywords as of ``Limits`` and ``Door``."""
+    limits = Limits(
+        places or {},
+        slots=slots,
+        grace=grace,
+        held_bytes=held_bytes,
+        limit=ReadLimit(message_seconds),
+    )
+    door = Door(metrics or Metrics(), limits, **given)
+    workers = Workers(threads)
     for service, servicer in services.items():
-        door.add(service, servicer, holds=holds)
+        door.add(service, servicer, workers, check=check, holds=holds)
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

@@ -1,6 +1,7 @@
 """What the fuzzer sends: case number ``index`` of a seed, the same one every time."""
 
 import copy
+import math
 import random
 import zlib
 from collections.abc import Callable, Sequence
@@ -11,12 +12,13 @@ import anchor_wire
 import given_wire
 import grpc
 import methods
+import numpy as np
 import planning_wire
 import wire
-from acpc.contract import Composition, Perturbation, parse_grid
+from acpc.contract import Background, Composition, Perturbation, parse_grid
 from acpc.v1 import anchor_service_pb2, perturbation_pb2
 from acpc_server.rpc import reflection_versions
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 from grpc_health.v1 import health_pb2
 from methods import methods_of, request_of
 from mutations import Mutator, places
@@ -24,6 +26,8 @@ from mutations import Mutator, places
 METHODS = methods.METHODS | methods_of(health_pb2.DESCRIPTOR, *reflection_versions())
 # A whole call that takes longer hangs, whatever it asks for.
 HANG_SECONDS = 60.0
+# A dataset of few bytes and many pixels.
+LARGE = "large.h5"
 # Answer when they like: a watch may last as long as its job.
 WAITING = ("WaitOperation", "WatchOperation", "Watch")
 
@@ -39,7 +43,7 @@ class Names:
     @property
     def words(self) -> list[str]:
         """Names that a mutation may put anywhere."""
-        known = ["lewm", "lewm-base", "pldm", "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
+        known = ["lewm", "lewm-base", "pldm", LARGE, "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
         known += ["dino", "night", "light", "views/night", "directions/light", "proprio"]
         return [*known, self.operation, self.anchor_set, self.given]
 
@@ -62,6 +66,25 @@ class Case:
     end: str
     pause: float
     compression: grpc.Compression
+
+    @property
+    def price(self) -> int:
+        """Bytes that it may move: its messages, parsed and copied, and a shard at a time inflated.
+
+        A shard holds at most 64 MiB, which are there as bytes, as they are digested and written.
+        """
+        upload = self.path.endswith("/UploadAnchors")
+        shards = map(_inflated, self.messages) if upload else ()
+        return 3 * max(shards, default=0) + 8 * sum(map(len, self.messages))
+
+
+def _inflated(message: bytes) -> int:
+    """Bytes of frames that a shard declares, as far as a server takes them."""
+    try:
+        frames = anchor_service_pb2.UploadAnchorsRequest.FromString(message).shard.frames
+    except DecodeError:
+        return 0
+    return min(2**26, max(0, math.prod(frames.shape)))
 
 
 def seeds(names: Names) -> dict[str, list[Message]]:
@@ -120,7 +143,9 @@ def given_seeds(names: Names) -> dict[str, list[Message]]:
         anchor_set=names.given,
         perturbation=given_wire.given(),
     )
+    large = {"dataset": LARGE, "task": "tworoom", "count": 4}
     good: dict[str, list[Any]] = {
+        "CreateAnchorSet": [{"source": large, "history": 3, "horizon": 20, "request_id": "l"}],
         "ComparePair": [given_wire.pair()],
         "ComparePairs": [{"pair_id": "given", "pair": given_wire.pair()}],
         "CertifyPool": [given_wire.certify()],
@@ -128,10 +153,20 @@ def given_seeds(names: Names) -> dict[str, list[Message]]:
         "PlanPaired": [given_wire.paired()],
         "ScoreCheckpoint": [score],
         "RunStudy": [study],
-        "UploadAnchors": list(given_wire.upload("given")),
+        "UploadAnchors": [*given_wire.upload("given"), *_inflating()],
         "GetAnchorSet": [{"digest": names.given, "contents": True}],
     }
     return _messages(good)
+
+
+def _inflating() -> list[anchor_service_pb2.UploadAnchorsRequest]:
+    """An upload of few bytes that inflate to many."""
+    side = 1024
+    frames = wire.tensor(np.zeros((1, anchor_wire.STEPS, 1, 1, 3), np.uint8))
+    frames.shape[2:4] = [side, side]
+    frames.data = zlib.compress(bytes(anchor_wire.STEPS * side * side * 3))
+    shard = anchor_wire.shard(0, 1, frames=frames)
+    return [anchor_wire.header("inflating", anchors=1), shard]
 
 
 def _messages(good: dict[str, list[Any]]) -> dict[str, list[Message]]:
@@ -204,10 +239,15 @@ def _other_changes(rng: random.Random, messages: list[Message]) -> None:
 
 
 def _change(rng: random.Random) -> Perturbation:
-    parts = [
-        rng.choice(parse_grid(rng.choice(wire.GRIDS))) for _ in range(rng.choice((1, 1, 2, 4)))
-    ]
+    kinds = [rng.choice((*wire.GRIDS, "plate")) for _ in range(rng.choice((1, 1, 2, 4)))]
+    parts = [_plate(rng) if x == "plate" else rng.choice(parse_grid(x)) for x in kinds]
     return Composition(tuple(parts)) if len(parts) > 1 else parts[0]
+
+
+def _plate(rng: random.Random) -> Background:
+    """An empty scene of another size than the frames, or of another aspect."""
+    tall, wide = (rng.choice((1, 28, wire.SIDE, 200)) for _ in range(2))
+    return Background(rng.random(), plate=bytes(tall * wide * 3), plate_width=wide)
 
 
 def _disorder(rng: random.Random, messages: list[Message]) -> None:

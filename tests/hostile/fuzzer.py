@@ -33,20 +33,23 @@ import grpc
 import planning_wire
 import wire
 from acpc.v1 import anchor_service_pb2_grpc, diagnostic_service_pb2_grpc, scoring_service_pb2_grpc
-from cases import HANG_SECONDS, Case, Cases, Names
+from cases import HANG_SECONDS, LARGE, Case, Cases, Names
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from served_world import write_world
+from served_world import ServedWorld, never_written, write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
-from watching import holdings
+from watching import MIB, Resident, holdings
 
 # The server's own faults, whatever a caller has sent.
 FAULTS = ("UNKNOWN", "INTERNAL", "UNAVAILABLE", "DATA_LOSS")
 WORKERS = 8
 # What a server may hold more after the run than before: pools keep their threads, caches fill.
 LEAK = {"threads": 120, "files": 100, "rss_mib": 1200}
+# What all requests of the small world together may move beside their own prices: predictions and
+# drawings held a piece at a time, a checkpoint that is loaded, what a cache or an allocator keeps.
+ALLOWANCE_MIB = 400
 MAX_ANSWERS = 200
 SEED_OF_VALID_CALLS = 40  # no case has frames of this one, so that no case has cached their latents
 # Limits under which no valid request takes long on a slow machine, nor a message that arrives late.
@@ -76,6 +79,7 @@ class Report:
     requests: int = 0
     seconds: float = 0.0
     codes: Counter[str] = field(default_factory=Counter)
+    rise_mib: int = 0  # most that the server's memory rose at once beyond the requests' prices
     offences: list[str] = field(default_factory=list)
     before: dict[str, int] = field(default_factory=dict)
     after: dict[str, int] = field(default_factory=dict)
@@ -132,10 +136,12 @@ class Fuzzer:
     Args:
         address: ``host:port``.
         names: What exists there.
+        pid: Its process, whose memory is watched; 0: it is not.
     """
 
-    def __init__(self, address: str, seed: int, names: Names) -> None:
+    def __init__(self, address: str, seed: int, names: Names, pid: int = 0) -> None:
         self._address = address
+        self._pid = pid
         self._seed = seed
         self._cases = Cases(seed, names)
         self._local = threading.local()
@@ -148,7 +154,8 @@ class Fuzzer:
 
         def one(index: int) -> None:
             case = self._cases.case(index)
-            ended = send(self._channel(), case)
+            with watch.request(index, case.price) if watch else contextlib.nullcontext():
+                ended = send(self._channel(), case)
             wrong = offence(case, ended)
             with lock:
                 report.requests += 1
@@ -157,9 +164,18 @@ class Fuzzer:
                     where = f"--seed {self._seed} --only {index}"
                     report.offences.append(f"{case.path}: {wrong} (again: {where})")
 
-        with ThreadPoolExecutor(WORKERS) as pool:
+        watch = Resident(self._pid) if self._pid else None
+        with ThreadPoolExecutor(WORKERS) as pool, watch or contextlib.nullcontext():
             for _ in pool.map(one, indices):
                 pass
+        if watch:
+            report.rise_mib = watch.highest // MIB
+            if report.rise_mib > ALLOWANCE_MIB:
+                cases = ", ".join(map(str, watch.under))
+                report.offences.append(
+                    f"resident memory rose by {report.rise_mib} MiB more than the price of cases "
+                    f"{cases} (again: --seed {self._seed} --only one of them)"
+                )
         for channel in self._channels:
             channel.close()
         report.seconds = round(time.monotonic() - started, 1)
@@ -183,6 +199,14 @@ def prepare(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -
     stored = stub.UploadAnchors(anchor_wire.upload("fuzz-set"), **given)
     given_set = stub.UploadAnchors(given_wire.upload("given-set"), **given)
     return Names(operation, stored.anchor_set.digest, given_set.anchor_set.digest)
+
+
+def fuzzed_world(folder: Path) -> ServedWorld:
+    """The small world, with a family that takes what callers bring, and large frames."""
+    world = write_world(folder)
+    given_wire.write_dino(world.checkpoint_root)
+    never_written(world.dataset_root / LARGE, 512)
+    return world
 
 
 def valid_answers(channel: grpc.Channel) -> dict[str, bytes]:
@@ -236,7 +260,7 @@ def fuzz(server: ServerProcess, seed: int, indices: Iterable[int]) -> Report:
     """Fuzz a server of one's own, and compare it with what it was before."""
     with grpc.insecure_channel(server.address) as channel:
         expected = valid_answers(channel)
-        fuzzer = Fuzzer(server.address, seed, prepare(channel))
+        fuzzer = Fuzzer(server.address, seed, prepare(channel), server.pid)
         before = holdings(server.pid)
         report = fuzzer.run(indices)
         wrong = report.offences
@@ -275,8 +299,7 @@ def main() -> None:
             report = Fuzzer(given.address, given.seed, prepare(channel)).run(indices)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            world = write_world(Path(folder))
-            given_wire.write_dino(world.checkpoint_root)
+            world = fuzzed_world(Path(folder))
             with world.server(**SMALL_LIMITS) as server:
                 report = fuzz(server, given.seed, indices)
     print(json.dumps(vars(report), indent=2))

@@ -1,15 +1,17 @@
 """What others see of a server, and what its process holds, before, under and after an attack."""
 
 import contextlib
+import os
 import threading
 import time
 import urllib.request
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import anchor_wire
 import grpc
@@ -20,6 +22,8 @@ from google.longrunning import operations_pb2, operations_pb2_grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 MIB = 2**20
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+RISE_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 RECOVERY_SECONDS = 30.0
 # Until a server has taken up what an attack has sent.
@@ -39,6 +43,56 @@ def holdings(pid: int) -> dict[str, int]:
         "files": sum(1 for _ in Path(f"/proc/{pid}/fd").iterdir()),
         "rss_mib": int(status["VmRSS"].split()[0]) // 1024,
     }
+
+
+class Resident:
+    """Watches the resident memory of a process while requests are under way, in a thread.
+
+    Attributes:
+        highest: Most that it rose within :data:`RISE_SECONDS`, beyond what was under way, in bytes.
+        under: Keys of the requests that were under way then.
+        looked: How often it has looked.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._prices: dict[int, int] = {}
+        self._seen: deque[tuple[float, int]] = deque()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self.highest, self.under, self.looked = 0, (), 0
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @contextmanager
+    def request(self, key: int, price: int) -> Iterator[None]:
+        """Count a request of this price while it is under way, and a moment longer."""
+        self._prices[key] = price
+        try:
+            yield
+        finally:
+            timer = threading.Timer(RISE_SECONDS, self._prices.pop, (key, None))
+            timer.daemon = True
+            timer.start()
+
+    def _watch(self) -> None:
+        statm = Path(f"/proc/{self._pid}/statm")
+        while not self._over.wait(0.01):
+            now, resident = time.monotonic(), int(statm.read_text().split()[1]) * PAGE_BYTES
+            self._seen.append((now, resident))
+            while self._seen[0][0] < now - RISE_SECONDS:
+                self._seen.popleft()
+            under = dict(self._prices)
+            rise = resident - min(held for _, held in self._seen) - sum(under.values())
+            self.looked += 1
+            if rise > self.highest:
+                self.highest, self.under = rise, tuple(under)
 
 
 @dataclass(frozen=True)

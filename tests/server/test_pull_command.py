@@ -1,5 +1,6 @@
 """``acpc-server pull``: a checkpoint of a Hub that a local server plays."""
 
+import contextlib
 import hashlib
 import http.server
 import json
@@ -28,6 +29,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.files = files
         self.commit, self.withheld = COMMIT, ""
         self.asked: list[str] = []
+        self.told: dict[str, Any] = {}  # what it tells instead
+        self.cut_after, self.endless = 0, False
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
@@ -44,9 +47,6 @@ class Hub(http.server.ThreadingHTTPServer):
 class _Pages(http.server.BaseHTTPRequestHandler):
     server: Hub
 
-    def do_HEAD(self) -> None:
-        self.do_GET()
-
     def do_GET(self) -> None:
         path = self.path.partition("?")[0].replace("%2F", "/")
         hub = self.server
@@ -59,22 +59,26 @@ class _Pages(http.server.BaseHTTPRequestHandler):
             status, headers["X-Error-Code"] = 404, "EntryNotFound"
         elif "/revision/none" in path:
             status, headers["X-Error-Code"] = 404, "RevisionNotFound"
-        elif "/tree/" in path:
-            body = json.dumps([hub.entry(name) for name in hub.files]).encode()
         elif path.startswith("/api/"):
             siblings = [hub.entry(name) for name in hub.files]
-            info = {"id": "someone/wm", "sha": hub.commit, "siblings": siblings}
+            info = {"id": "someone/wm", "sha": hub.commit, "siblings": siblings, **hub.told}
             body = json.dumps(info).encode()
         else:
             name = path.rpartition("/")[2]
-            entry, body = hub.entry(name), hub.files[name]
-            headers["ETag"] = f'"{entry.get("lfs", {"sha256": entry["oid"]})["sha256"]}"'
+            status, start = 206, int(self.headers["Range"].split("=")[1].rstrip("-"))
+            body = hub.files[name][start:]
         self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+        length = {} if hub.endless else {"Content-Length": str(len(body))}
+        for key, value in {**headers, **length}.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command == "GET":
-            self.wfile.write(body)
+        if hub.endless:
+            with contextlib.suppress(OSError):  # until the caller has enough
+                while True:
+                    self.wfile.write(bytes(2**16))
+        cut = hub.cut_after if "resolve" in path and hub.cut_after else len(body)
+        self.wfile.write(body[:cut])
+        self.close_connection = True
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -131,6 +135,62 @@ def test_an_answer_that_names_no_commit_is_refused(hub: Hub, tmp_path: Path) -> 
     with pytest.raises(AcpcError, match="names no commit"):
         pull("someone/wm", tmp_path / "root" / "new")
     assert not any("resolve" in path for path in hub.asked)
+
+
+NO_FILES = "an answer that tells no files"
+
+
+@pytest.mark.parametrize(
+    ("told", "problem"),
+    [
+        ({"sha": None}, "names no commit"),
+        ({"sha": "1f" * 19 + "1F"}, "names no commit"),
+        ({"siblings": None}, NO_FILES),
+        ({"siblings": [None]}, NO_FILES),
+        ({"siblings": [{"rfilename": "weights.pt", "size": "many"}]}, NO_FILES),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 9, "lfs": {}}]}, NO_FILES),
+        ({"siblings": [{"rfilename": "../weights.pt", "size": 9}]}, "no such weights file"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 2**40}]}, f"has {2**40} bytes, over"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": -1}]}, "has -1 bytes"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 9}]}, "more than the 9 bytes it told"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 10**9}]}, f"of {10**9} bytes"),
+        ({"beside": "x" * 2**23}, "an answer of more than 8388608 bytes"),
+    ],
+)
+def test_nothing_that_a_hub_tells_is_believed(
+    hub: Hub, tmp_path: Path, told: dict[str, Any], problem: str
+) -> None:
+    hub.told = told
+    with pytest.raises(AcpcError, match=problem):
+        pull("someone/wm", tmp_path / "root" / "new")
+    kept = [x for x in (tmp_path / "root").rglob("*") if x.is_file()]
+    assert all(x.parent.name.startswith(".new.") for x in kept)
+    assert sum(x.stat().st_size for x in kept) <= len(hub.files["weights.pt"])
+
+
+def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
+    hub.endless = True
+    with pytest.raises(AcpcError, match="an answer of more than"):
+        pull("someone/wm", tmp_path / "new")
+
+
+def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:
+    lfs = {"sha256": "0" * 64}
+    size = len(hub.files["weights.pt"])
+    hub.told = {"siblings": [{"rfilename": "weights.pt", "size": size, "lfs": lfs}]}
+    with pytest.raises(AcpcError, match="another sha256"):
+        pull("someone/wm", tmp_path / "new")
+
+
+def test_a_cut_transfer_goes_on_and_one_that_is_always_cut_ends(hub: Hub, tmp_path: Path) -> None:
+    size = len(hub.files["weights.pt"])
+    hub.cut_after = size // 8
+    with pytest.raises(AcpcError, match=r"did not give someone/wm: .*"):
+        pull("someone/wm", tmp_path / "new")
+    transfers = sum("resolve" in path for path in hub.asked)
+    assert transfers < 30
+    hub.cut_after = size // 3
+    pull("someone/wm", tmp_path / "new")
 
 
 def test_what_was_downloaded_is_kept_until_it_is_imported(hub: Hub, tmp_path: Path) -> None:

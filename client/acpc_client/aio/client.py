@@ -10,7 +10,7 @@ from acpc.contract import NumericMode
 from acpc_client import aio, calls, results
 from acpc_client.aio.planning import AsyncPlanningMethods
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.errors import AlreadyExists
+from acpc_client.errors import AlreadyExists, ArgumentError
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
 
 if TYPE_CHECKING:
@@ -136,8 +136,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.compare_pair(checkpoint, history, action_blocks, **options)
-        return await self._transport.run(calls.methods.COMPARE_PAIR, request, timeout)
+        rpc, own = calls.methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
+        return await self._transport.run(rpc, rpc.message(checkpoint, options, **own), timeout)
 
     def compare_pairs(
         self,
@@ -159,7 +159,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(lambda pair: calls.requests.compare_pairs(checkpoint, pair, numeric_mode))
+        feed = Feed(lambda pair: calls.methods.pair_message(checkpoint, pair, numeric_mode))
         return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def score_checkpoint(
@@ -188,8 +188,8 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.score_checkpoint(checkpoint, anchors, shift, **options)
         rpc = calls.methods.SCORE
+        request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncScoreJob(self.operations, submitted)
 
@@ -227,17 +227,19 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             FailedPrecondition: The checkpoint or its anchors changed meanwhile.
             AcpcError: What the server rejected, or why a job ended without a score.
         """
-        jobs, scored = [], []
+        if options.get("reference") is None:
+            raise ArgumentError("reference", "name one: without it no severity passes")
+        options["request_id"] = options.get("request_id") or "limit"
+        rpc, jobs, scored = calls.methods.SCORE, [], []
         for shift in calls.requests.limit_severities(strongest, steps):
-            for name in calls.requests.limit_names(checkpoint, anchors, shift, options):
-                asked: ScoreOptions = {**options, "request_id": name}
+            request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
+            for name in calls.requests.limit_names(request):
+                request.request_id = name
                 try:
-                    job = await self.score_checkpoint(
-                        checkpoint, anchors, shift, patience=patience, **asked
-                    )
+                    submitted = await self._transport.submit(rpc, request, None, patience)
                 except AlreadyExists:  # of a checkpoint that has been overwritten since
                     continue
-                jobs.append((shift, job))
+                jobs.append((shift, aio.AsyncScoreJob(self.operations, submitted)))
                 break
         for shift, job in jobs:
             score = await job.result(timeout, patience=patience)
@@ -361,7 +363,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             ArgumentError: An argument cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.run_study(checkpoint, anchors, study, **options)
         rpc = calls.methods.STUDY
+        request = rpc.message(checkpoint, options, anchors=anchors, study=study)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncStudyJob(self.operations, submitted)

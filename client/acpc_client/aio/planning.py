@@ -44,8 +44,9 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.certify_pool(checkpoint, history, candidates, goal, **options)
-        return await self._transport.run(calls.methods.CERTIFY_POOL, request, timeout)
+        rpc, scene = calls.methods.CERTIFY_POOL, {"history": history, "goal": goal}
+        request = rpc.message(checkpoint, options, candidates=candidates, **scene)
+        return await self._transport.run(rpc, request, timeout)
 
     def plan(
         self,
@@ -80,7 +81,7 @@ class AsyncPlanningMethods:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = calls.requests.plan_start(checkpoint, history, goal, **options)
+        start = calls.methods.PLAN.message(checkpoint, options, history=history, goal=goal)
         return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
@@ -110,5 +111,6 @@ class AsyncPlanningMethods:
             ArgumentError: An array or a number cannot be sent as it is.
             AcpcError: What the server rejected, or could not do.
         """
-        request = calls.requests.plan_paired(checkpoint, history, goal, budget, **options)
-        return await self._transport.run(calls.methods.PLAN_PAIRED, request, timeout)
+        rpc, scene = calls.methods.PLAN_PAIRED, {"history": history, "goal": goal}
+        request = rpc.message(checkpoint, options, budget=budget, **scene)
+        return await self._transport.run(rpc, request, timeout)

@@ -142,7 +142,7 @@ class AsyncPlanSession:
             AcpcError: What the server rejected, or could not do; the session has ended.
         """
         options.setdefault("request_id", self.request_id)
-        start = requests.plan_start(checkpoint, history, goal, **options)
+        start = methods.PLAN.message(checkpoint, options, history=history, goal=goal)
         return await self._answered(PlanRequest(start=start), self._begun, timeout)
 
     async def certify(

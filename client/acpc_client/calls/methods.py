@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -12,11 +12,19 @@ from acpc.contract import (
     AnchorSet,
     ArgumentError,
     Checkpoint,
+    CheckpointRef,
     DatasetFile,
     LoadedCheckpoint,
+    NumericMode,
     PairComparison,
     PairedPlans,
+    PairedRequest,
+    PairRequest,
+    PlanStart,
     PoolCertificate,
+    PoolRequest,
+    ScoreRequest,
+    StudyRequest,
     TaskSummary,
     Wire,
 )
@@ -31,6 +39,15 @@ from acpc.v1 import (
 from google.longrunning import operations_pb2
 from google.protobuf.message_factory import GetMessageClass
 
+from acpc_client.calls import requests
+from acpc_client.calls.options import (
+    CallOptions,
+    CertifyOptions,
+    PairedOptions,
+    PairOptions,
+    PoolOptions,
+    ScoreOptions,
+)
 from acpc_client.errors import MalformedAnswer
 from acpc_client.results import Operation, PairOutcome
 
@@ -47,6 +64,7 @@ class Rpc(Generic[Answer]):
         parse: Turns the message of an answer into the answer.
         timeout: Default deadline in seconds.
         idempotent: Whether sending it twice does what sending it once does.
+        asks: Class of its request and of its options, where it computes.
         path: Where gRPC sends it.
         kind: How a channel calls it, as ``unary_stream``.
         request: Class of its requests, which the contract's descriptor names, as all below.
@@ -61,14 +79,29 @@ class Rpc(Generic[Answer]):
         timeout: float,
         *,
         idempotent: bool = True,
+        asks: tuple[type[Wire[Any]], type] | None = None,
     ) -> None:
         method = service.methods_by_name[name]
         self.name, self.parse, self.timeout, self.idempotent = name, parse, timeout, idempotent
+        self.asks = asks
         self.path = f"/{service.full_name}/{name}"
         ways = (method.client_streaming, method.server_streaming)
         self.kind = "_".join("stream" if streams else "unary" for streams in ways)
         self.request: type[Any] = GetMessageClass(method.input_type)
         self.answer: type[Any] = GetMessageClass(method.output_type)
+
+    def message(
+        self,
+        checkpoint: str | CheckpointRef,
+        options: Mapping[str, Any],
+        **own: object,
+    ) -> Any:  # noqa: ANN401 - of the method
+        """The message of a request that computes; see ``requests.make``.
+
+        Raises ArgumentError: An argument cannot be sent as it is; TypeError: An unknown option.
+        """
+        assert self.asks is not None  # noqa: S101 - in the table below
+        return requests.make(*self.asks, checkpoint, options, own)
 
     def read(self, answer: object) -> Answer:
         """The typed answer that a message stands for.
@@ -115,19 +148,25 @@ def _nothing(_: object) -> None:
 
 
 _diagnostics = diagnostic_service_pb2.DESCRIPTOR.services_by_name["DiagnosticService"]
-COMPARE_PAIR = Rpc(_diagnostics, "ComparePair", PairComparison.from_message, 30.0)
+_pair = (PairRequest, PairOptions)
+COMPARE_PAIR = Rpc(_diagnostics, "ComparePair", PairComparison.from_message, 30.0, asks=_pair)
 COMPARE_PAIRS = Rpc(_diagnostics, "ComparePairs", PairOutcome.from_message, 600.0)
-CERTIFY_POOL = Rpc(_diagnostics, "CertifyPool", PoolCertificate.from_message, 30.0)
+_pool = (PoolRequest, PoolOptions)
+CERTIFY_POOL = Rpc(_diagnostics, "CertifyPool", PoolCertificate.from_message, 30.0, asks=_pool)
 # One deadline covers a session; a planner that runs longer names its own.
-PLAN: Rpc[diagnostic_service_pb2.PlanResponse] = Rpc(_diagnostics, "Plan", _message, 600.0)
-PLAN_PAIRED = Rpc(_diagnostics, "PlanPaired", PairedPlans.from_message, 300.0)
+_start = (PlanStart, CertifyOptions)
+PLAN: Rpc[Any] = Rpc(_diagnostics, "Plan", _message, 600.0, asks=_start)
+_paired = (PairedRequest, PairedOptions)
+PLAN_PAIRED = Rpc(_diagnostics, "PlanPaired", PairedPlans.from_message, 300.0, asks=_paired)
 
 _scoring = scoring_service_pb2.DESCRIPTOR.services_by_name["ScoringService"]
-SCORE = Rpc(_scoring, "ScoreCheckpoint", Operation.from_message, 30.0)
+_score = (ScoreRequest, ScoreOptions)
+SCORE = Rpc(_scoring, "ScoreCheckpoint", Operation.from_message, 30.0, asks=_score)
 PREVIEW = Rpc(_scoring, "PreviewAnchors", _previews, 60.0)
 WATCH = Rpc(_scoring, "WatchOperation", lambda a: Operation.from_message(a.operation), 300.0)
 _studies = study_service_pb2.DESCRIPTOR.services_by_name["StudyService"]
-STUDY = Rpc(_studies, "RunStudy", Operation.from_message, 30.0)
+_study = (StudyRequest, CallOptions)
+STUDY = Rpc(_studies, "RunStudy", Operation.from_message, 30.0, asks=_study)
 
 _operations = operations_pb2.DESCRIPTOR.services_by_name["Operations"]
 GET_OPERATION = Rpc(_operations, "GetOperation", Operation.from_message, 10.0)
@@ -165,3 +204,14 @@ GET_ANCHORS = Rpc(_anchors, "GetAnchorSet", _anchor_set, 10.0)
 ANCHOR_CONTENTS = Rpc(_anchors, "GetAnchorSet", _part(AnchorContents, "contents"), 10.0)
 LIST_ANCHORS = Rpc(_anchors, "ListAnchorSets", _page(AnchorSet.from_message, "anchor_sets"), 30.0)
 DELETE_ANCHORS = Rpc(_anchors, "DeleteAnchorSet", _nothing, 60.0, idempotent=False)
+
+
+def pair_message(
+    checkpoint: str | CheckpointRef, pair: requests.Pair, numeric_mode: NumericMode
+) -> diagnostic_service_pb2.ComparePairsRequest:
+    """The message that carries one pair of a stream; raises as ``Rpc.message``."""
+    options = {**vars(pair), "numeric_mode": numeric_mode}
+    own = {name: options.pop(name) for name in ("history", "action_blocks")}
+    name = options.pop("pair_id")
+    asked = COMPARE_PAIR.message(checkpoint, options, **own)
+    return diagnostic_service_pb2.ComparePairsRequest(pair_id=name, pair=asked)

@@ -11,42 +11,26 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
-from typing import Any, TypeVar, Unpack, cast
+from typing import Any, TypeVar
 
 import numpy as np
 from acpc import contract
 from acpc.contract import (
-    AnchorSet,
     ArgumentError,
     Array,
-    CemBudget,
     CheckpointRef,
-    DatasetAnchors,
-    NumericMode,
     Perturbation,
-    Study,
 )
-from acpc.v1 import diagnostic_service_pb2, receipt_pb2, scoring_service_pb2, study_service_pb2
+from acpc.v1 import diagnostic_service_pb2, receipt_pb2
 from google.protobuf.message import Message
 
 from acpc_client.calls.options import (
-    CallOptions,
-    CertifyOptions,
-    PairedOptions,
-    PairOptions,
-    PoolOptions,
-    ScoreOptions,
     check_options,
 )
 
 M = TypeVar("M", bound=Message)
 # Of one severity: each time its checkpoint is overwritten takes one.
 MAX_ATTEMPTS = 1000
-# Options that are no field of the request by their name.
-_APART = {
-    "request_id", "perturbations", "views", "draws", "seed", "anchor", "offsets", "infeasible",
-    "reference",
-}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,20 +101,39 @@ def _find_droppable(cls: type) -> list[tuple[str, str, object, bool]]:
 _droppable: Callable[[type], list[tuple[str, str, object, bool]]] = cache(_find_droppable)
 
 
-def _common(
-    checkpoint: str | CheckpointRef, options: Mapping[str, Any], known: type
-) -> dict[str, Any]:
-    """What every computing request has, and the options of ``known`` that are fields of it.
+def make(
+    record: type[contract.Wire[Any]],
+    known: type,
+    checkpoint: str | CheckpointRef,
+    options: Mapping[str, Any],
+    own: dict[str, Any],
+) -> Any:  # noqa: ANN401 - the record's message
+    """The message of a request that computes, from its arguments and its options.
 
-    What is not given is None, for which a record takes its default.
+    Args:
+        record: Class of the request.
+        known: The options that the method has; those that are fields of the record are its.
+        checkpoint: What computes.
+        options: What is given of them; for what is not, the record has its default.
+        own: The method's other arguments, by the names of the record's fields.
     """
     check_options(options, known)
-    names: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
-    return {
-        "request_id": identity(options.get("request_id")),
-        "checkpoint": CheckpointRef.of(checkpoint),
-        **{name: options.get(name) for name in names - _APART},
-    }
+    names = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    keys: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
+    given = {**{name: options.get(name) for name in keys & names}, **own}
+    given["request_id"] = identity(options.get("request_id"))
+    given["checkpoint"] = CheckpointRef.of(checkpoint)
+    if "views" in names:
+        given["views"] = _views(options)
+    if "infeasible" in names:
+        given["infeasible"] = _indices(given["infeasible"], given["candidates"])
+    if given.get("reference") is not None:
+        given["reference"] = CheckpointRef.of(given["reference"])
+    if "shift" in own:
+        _check_perturbation(own["shift"], "shift")
+    if isinstance(anchors := own.get("anchors"), contract.AnchorSet):
+        given["anchors"] = anchors.digest
+    return message(record(**given))
 
 
 def _views(options: Mapping[str, Any]) -> contract.Views:
@@ -138,7 +141,9 @@ def _views(options: Mapping[str, Any]) -> contract.Views:
     given, own = options.get("perturbations"), options.get("views")
     if not isinstance(given, Sequence) or isinstance(given, str | bytes):
         given = () if given is None else (given,)
-    specs = tuple(_perturbation(spec, "perturbations") for spec in given)
+    specs = tuple(given)
+    for spec in specs:
+        _check_perturbation(spec, "perturbations")
     if bool(specs) == (own is not None):
         found = "both" if specs else "neither"
         raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
@@ -149,67 +154,31 @@ def _views(options: Mapping[str, Any]) -> contract.Views:
     return contract.PerturbationSet(specs, *numbers)
 
 
-def _perturbation(given: object, name: str) -> Any:  # noqa: ANN401 - a Perturbation
-    """``given`` itself, once it is known to be a perturbation."""
+def _check_perturbation(given: object, name: str) -> None:
     if not isinstance(given, contract.VisualChange):
         raise ArgumentError(
             name, f"found {given!r:.80}, wanted a perturbation, for example GaussianNoise(0.08)"
         )
-    return given
 
 
-def compare_pair(
-    checkpoint: str | CheckpointRef,
-    history: Array,
-    action_blocks: Array,
-    **options: Unpack[PairOptions],
-) -> diagnostic_service_pb2.ComparePairRequest:
-    """The message that compares one pair."""
-    own = _common(checkpoint, options, PairOptions)
-    views = _views(options)
-    return message(
-        contract.PairRequest(**own, history=history, action_blocks=action_blocks, views=views)
-    )
-
-
-def compare_pairs(
-    checkpoint: str | CheckpointRef, pair: Pair, numeric_mode: NumericMode
-) -> diagnostic_service_pb2.ComparePairsRequest:
-    """The message that carries one pair of a stream."""
-    asked = {name: value for name, value in vars(pair).items() if name != "pair_id"}
-    return diagnostic_service_pb2.ComparePairsRequest(
-        pair_id=pair.pair_id, pair=compare_pair(checkpoint, numeric_mode=numeric_mode, **asked)
-    )
-
-
-def certify_pool(
-    checkpoint: str | CheckpointRef,
-    history: Array,
-    candidates: Array,
-    goal: Array,
-    **options: Unpack[PoolOptions],
-) -> diagnostic_service_pb2.CertifyPoolRequest:
-    """The message that certifies one pool."""
-    own = _common(checkpoint, options, PoolOptions)
-    own |= _candidates(candidates, options.get("offsets"), options.get("infeasible"))
-    request = contract.PoolRequest(**own, history=history, goal=goal, views=_views(options))
-    sent = message(request)
-    return cast("diagnostic_service_pb2.CertifyPoolRequest", sent)  # to mypy, that of its base
-
-
-def plan_start(
-    checkpoint: str | CheckpointRef, history: Array, goal: Array, **options: Unpack[CertifyOptions]
-) -> diagnostic_service_pb2.PlanStart:
-    """The message that begins a moment of a session."""
-    own = _common(checkpoint, options, CertifyOptions)
-    return message(contract.PlanStart(**own, history=history, goal=goal, views=_views(options)))
+def _indices(infeasible: Array | None, candidates: Array) -> tuple[int, ...]:
+    """The candidates that a mask names."""
+    if infeasible is None:
+        return ()
+    mask = np.asarray(infeasible)
+    if mask.dtype != bool or mask.shape != np.shape(candidates)[:1]:
+        found = f"found {mask.dtype} {list(mask.shape)}"
+        raise ArgumentError("infeasible", f"{found}, wanted bool, one for each candidate")
+    return tuple(np.flatnonzero(mask).tolist())
 
 
 def plan_pool(
     candidates: Array, offsets: Array | None, infeasible: Array | None
 ) -> diagnostic_service_pb2.PlanPool:
     """The message that carries a pool of the caller's own; the session sets its iteration."""
-    return message(contract.OwnPool(**_candidates(candidates, offsets, infeasible)))
+    indices = _indices(infeasible, candidates)
+    pool = contract.OwnPool(candidates=candidates, offsets=offsets, infeasible=indices)
+    return message(pool)
 
 
 def plan_proposal(
@@ -220,77 +189,8 @@ def plan_proposal(
     return diagnostic_service_pb2.PlanPool(proposal=message(drawn))
 
 
-def plan_paired(
-    checkpoint: str | CheckpointRef,
-    history: Array,
-    goal: Array,
-    budget: CemBudget,
-    **options: Unpack[PairedOptions],
-) -> diagnostic_service_pb2.PlanPairedRequest:
-    """The message that plans twice with common random numbers."""
-    own = {**_common(checkpoint, options, PairedOptions), "history": history, "goal": goal}
-    return message(contract.PairedRequest(**own, budget=budget, views=_views(options)))
-
-
-def _candidates(
-    candidates: Array, offsets: Array | None, infeasible: Array | None
-) -> dict[str, Any]:
-    """A pool with what is known of each candidate."""
-    mask = None if infeasible is None else np.asarray(infeasible)
-    if mask is not None and (mask.dtype != bool or mask.shape != np.shape(candidates)[:1]):
-        found = f"found {mask.dtype} {list(mask.shape)}"
-        raise ArgumentError("infeasible", f"{found}, wanted bool, one for each candidate")
-    indices = () if mask is None else tuple(np.flatnonzero(mask).tolist())
-    return {"candidates": candidates, "offsets": offsets, "infeasible": indices}
-
-
-def score_checkpoint(
-    checkpoint: str | CheckpointRef,
-    anchors: DatasetAnchors | AnchorSet | str,
-    shift: Perturbation,
-    **options: Unpack[ScoreOptions],
-) -> scoring_service_pb2.ScoreCheckpointRequest:
-    """The message that submits a scoring job."""
-    against = options.get("reference")
-    asked = contract.ScoreRequest(
-        **_common(checkpoint, options, ScoreOptions),
-        anchors=_source(anchors),
-        shift=_perturbation(shift, "shift"),
-        reference=None if against is None else CheckpointRef.of(against),
-    )
-    return message(asked)
-
-
-def run_study(
-    checkpoint: str | CheckpointRef,
-    anchors: DatasetAnchors | AnchorSet | str,
-    study: Study,
-    **options: Unpack[CallOptions],
-) -> study_service_pb2.RunStudyRequest:
-    """The message that submits a study."""
-    own = _common(checkpoint, options, CallOptions)
-    return message(contract.StudyRequest(**own, anchors=_source(anchors), study=study))
-
-
-def _source(anchors: DatasetAnchors | AnchorSet | str) -> DatasetAnchors | str:
-    """The source of a job's anchors; a text is the digest of a set."""
-    return anchors.digest if isinstance(anchors, AnchorSet) else anchors
-
-
-def limit_names(
-    checkpoint: str | CheckpointRef,
-    anchors: DatasetAnchors | AnchorSet | str,
-    shift: Perturbation,
-    options: ScoreOptions,
-) -> Iterator[str]:
-    """Request ids of one severity of a limit, to be tried in this order: equal for equal requests.
-
-    Raises ArgumentError: There is no reference.
-    """
-    if options.get("reference") is None:
-        raise ArgumentError("reference", "name one: without it no severity passes")
-    asked: ScoreOptions = {**options, "request_id": options.get("request_id") or "limit"}
-    request = score_checkpoint(checkpoint, anchors, shift, **asked)
+def limit_names(request: Message) -> Iterator[str]:
+    """Request ids of one severity of a limit, to be tried in turn; equal for equal requests."""
     content = request.SerializeToString(deterministic=True)
     prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
     return (f"{prefix}-{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from acpc.contract import (
+    TITLES,
     ArgumentError,
     CheckpointScore,
     Columns,
@@ -97,10 +98,10 @@ class ScoreComparison(Tabular, Record):
     def table(self) -> Columns:
         """A row per number: both values, the change, its interval and what that says."""
         rows = {
-            "IR relative": self.ir_relative,
-            "SR": self.sr,
-            "IR raw": self.ir_raw,
-            "IR raw, ratio": self.ir_ratio,
+            TITLES["ir_relative"]: self.ir_relative,
+            TITLES["sr"]: self.sr,
+            TITLES["ir_raw"]: self.ir_raw,
+            f"{TITLES['ir_raw']}, ratio": self.ir_ratio,
         }
         held = [(name, x) for name, x in rows.items() if x is not None]
         return {

@@ -151,7 +151,7 @@ def _read(source: Path) -> tuple[Result, bytes]:
         raise ArgumentError("path", f"cannot read {source}: {error.strerror}") from error
     try:
         if source.suffix == ".json":
-            return read_document(_parsed(content), {}), content
+            return read_document(_checked(_parsed(content)), {}), content
         arrays = read_npz(content)
         if _ENTRY not in arrays:
             raise ArgumentError("", f"holds no result: it has no entry {_ENTRY!r}")
@@ -168,25 +168,26 @@ def _check_suffix(path: Path) -> None:
 
 
 def _parsed(text: str | bytes) -> object:
-    """Strict JSON: numbers that a float or 64 bits hold."""
     try:
-        return json.loads(text, parse_float=_float, parse_int=_integer, parse_constant=_float)
+        return json.loads(text)
     except RecursionError as error:
         raise ArgumentError("", "holds no result: its JSON is nested too deep") from error
     except ValueError as error:
-        if isinstance(error, ArgumentError):
-            raise
         raise ArgumentError("", f"holds no result: it is no JSON: {error}") from error
 
 
-def _float(text: str) -> float:
-    if not math.isfinite(value := float(text)):
-        wanted = "wanted a number, or null where there is none"
-        raise ArgumentError("", f"holds no result: found {text:.80}, {wanted}")
-    return value
-
-
-def _integer(text: str) -> int:
-    if abs(value := int(text)) >= 2**64:
-        raise ArgumentError("", f"holds an integer of {value.bit_length()} bits, wanted 64")
-    return value
+def _checked(document: object) -> object:
+    """The document, once its numbers are known to be such as floats and 64 bits hold."""
+    left: list[tuple[str, object]] = [("", document)]
+    while left:  # not by recursion: the reader has met what is nested as deep as it may be
+        path, value = left.pop()
+        if isinstance(value, float) and not math.isfinite(value):
+            wanted = "wanted a number, or null where there is none"
+            raise ArgumentError(path, f"found {value}, {wanted}")
+        if isinstance(value, int) and abs(value) >= 2**64:
+            raise ArgumentError(path, f"found an integer of {value.bit_length()} bits, wanted 64")
+        if isinstance(value, dict):
+            left += [(f"{path}.{key}" if path else key, item) for key, item in value.items()]
+        elif isinstance(value, list):
+            left += [(f"{path}[{index}]", item) for index, item in enumerate(value)]
+    return document

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from acpc.contract import (
+    TITLES,
     ArgumentError,
     Columns,
     FailedPrecondition,
@@ -167,7 +168,11 @@ class SeverityLimit(Tabular, Record):
             "{} ({} to {})".format(beside(p.score, 0.0, ".3g"), *ends(p.lower, p.upper, ".3g"))
             for p in self.points
         ]
-        first = {"IR relative": held["ir_relative"], "SR": held["sr"], "score S": scores}
+        first = {
+            TITLES["ir_relative"]: held["ir_relative"],
+            "SR": held["sr"],
+            TITLES["score"]: scores,
+        }
         sure = {"verdict": held["outcome"], "for sure": held["sure"]}
         return {"shift": held["shift"], **first, **sure}
 

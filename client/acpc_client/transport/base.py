@@ -97,7 +97,7 @@ class Feed:
 
 
 class TransportBase(ABC):
-    """Channel, deadlines, retries and stubs of a client.
+    """Channels, deadlines and retries of a client.
 
     Args:
         target: ``host:port`` of the server, ``unix:/path`` of its socket, any gRPC target, or

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console
-from acpc.contract import Record, Tabular, beside, cell
+from acpc.contract import TITLES, Record, Tabular, beside, cell
 from acpc_client import (
     AnchorContents,
     AnchorSet,
@@ -255,7 +255,7 @@ def _source(job: Operation) -> str:
     return f"anchor set {source[:_DIGITS]}" if source else "-"
 
 
-_RARE = ("S above the reference's", "rounding floor", "eligible for SR")
+_RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
 """Rows of a score that are shown with ``-o wide`` alone."""
 
 

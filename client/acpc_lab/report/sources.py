@@ -28,7 +28,6 @@ from acpc_lab.sweeps import (
     Cell,
     CellResult,
     Label,
-    Node,
     SweepFolder,
     SweepResults,
     again,
@@ -220,7 +219,7 @@ def server_of(results: SweepResults) -> tuple[str | None, Access]:
     plan = SweepFolder(results.folder).read_plan()
     if plan is None:
         return None, {}
-    spec = read_spec(Node(plan.document), plan.name, results.folder.parent)
+    spec = read_spec(plan.document, plan.name, results.folder.parent)
     return spec.target, spec.access
 
 

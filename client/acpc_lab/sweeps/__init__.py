@@ -6,18 +6,18 @@ docs/sweeps.md describes the file and the ``acpc sweep`` command.
 from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
-from acpc_lab.sweeps.anchors import Store
+from acpc_lab.sweeps.anchors import Depot
 from acpc_lab.sweeps.cells import Cell, again, recipe
-from acpc_lab.sweeps.plan import GroupNames, SweepPlan, cells_of, is_named
-from acpc_lab.sweeps.reading import Label, Node, SweepFileError
+from acpc_lab.sweeps.loading import example, load_spec, read_spec
+from acpc_lab.sweeps.plan import Planner, SweepPlan, item_of
+from acpc_lab.sweeps.reading import Label, SweepFileError
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
-from acpc_lab.sweeps.spec import SweepSpec, example, load_spec, read_spec
 from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions, depot_of
 from acpc_lab.sweeps.tasks import CellStatus, CellTask, SweepFolder, SweepProgress
 
 __all__ = [
     "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
     "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
-    "SweepSpec", "TaskState", "WatchOptions",
+    "TaskState", "WatchOptions",
 ]  # fmt: skip

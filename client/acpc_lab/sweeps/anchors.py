@@ -1,4 +1,4 @@
-"""Reads where the anchors of a sweep come from, and brings them to the server once."""
+"""Brings the anchors of a sweep to the server, once."""
 
 from __future__ import annotations
 
@@ -6,81 +6,24 @@ import dataclasses
 import json
 import uuid
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from acpc_client import AcpcClient, AnchorArrays, DatasetAnchors, Reading, digest_of
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Link
 from acpc_lab.sweeps.cells import NAMESPACE
-from acpc_lab.sweeps.reading import Node
+from acpc_lab.sweeps.reading import Wrong
 from acpc_lab.tables import HISTORY, load_anchors
 
-SEED_LIMIT = 2**63 - 1
+if TYPE_CHECKING:
+    from acpc_lab.sweeps.spec import AnchorPlace
+
 # What a cell is scored on.
 CellAnchors = DatasetAnchors | str
 Store = Callable[["AnchorPlace"], CellAnchors]
-_DRAWN = (
-    "dataset", "task", "count", "seed", "frameskip", "one_per_episode",
-    "window_future_frames", "freeze", "history",
-)  # fmt: skip
-
-
-@dataclass(frozen=True)
-class AnchorPlace:
-    """What a sweep file says about anchors. Dataset, task and upload may have ``{label}`` parts.
-
-    Attributes:
-        upload: A file, or a folder, of anchors of the caller's own.
-        freeze: Make an anchor set of the dataset first, and score on that.
-        history: Frames of history in a set that is made; None: what the file says, or 3.
-    """
-
-    node: Node = field(compare=False)
-    dataset: DatasetAnchors | None = None
-    digest: str = ""
-    upload: str = ""
-    freeze: bool = False
-    history: int | None = None
-
-    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
-        """Returns the same with ``fill`` applied to whatever may have labels."""
-        dataset = self.dataset
-        if dataset is not None:
-            dataset = dataclasses.replace(
-                dataset, dataset=fill(dataset.dataset), task=fill(dataset.task)
-            )
-        return dataclasses.replace(self, dataset=dataset, upload=fill(self.upload))
-
-
-def read_anchors(node: Node) -> AnchorPlace:
-    """Reads the key ``anchors``. Raises SweepFileError: It cannot be used as it is."""
-    section = node.section((*_DRAWN, "set", "upload"))
-    for alone, others in (("set", ()), ("upload", ("history",))):
-        surplus = [key for key in section if key not in (alone, *others)]
-        if alone in section and surplus:
-            raise node.error(f"{alone} names finished anchors; leave out {', '.join(surplus)}")
-    history = section.read("history", lambda node: node.integer(1), None)
-    if "set" in section:
-        return AnchorPlace(node, digest=section["set"].text())
-    if "upload" in section:
-        return AnchorPlace(node, upload=section["upload"].text(), history=history)
-    for key in ("dataset", "task"):
-        if key not in section:
-            raise node.error(f"lacks the key {key}; or name finished anchors with set or upload")
-    given: dict[str, Any] = {}
-    for key, least in (("count", 2), ("seed", 0), ("frameskip", 1), ("window_future_frames", 1)):
-        if key in section:
-            given[key] = section[key].integer(least, SEED_LIMIT if key == "seed" else 2**32 - 1)
-    if "one_per_episode" in section:
-        given["one_per_episode"] = section["one_per_episode"].flag()
-    freeze = section.read("freeze", Node.flag, False)
-    if history is not None and not freeze:
-        raise section["history"].error("is for an anchor set; add freeze: true, or leave it out")
-    dataset = DatasetAnchors(section["dataset"].text(), section["task"].text(), **given)
-    return AnchorPlace(node, dataset, freeze=freeze, history=history)
 
 
 @dataclass(frozen=True)
@@ -102,7 +45,7 @@ class Depot:
 
     def store(self, anchors: AnchorPlace) -> CellAnchors:
         """Returns what to score on; the same anchors give the same set, however often."""
-        about, source = f"sweep {self.sweep}", anchors.dataset
+        about, source = f"sweep {self.sweep}", anchors.drawn
         if anchors.upload:
             arrays, upload = read_file(anchors, self.folder), self.client.anchors.upload
             return self.link.ask(lambda: upload(arrays, description=about)).digest
@@ -144,19 +87,19 @@ def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> CellAnchors
     """
     if anchors.upload:
         return digest_of(read_file(anchors, folder))
-    return anchors.dataset or client.anchors.get(anchors.digest).digest
+    return anchors.drawn or client.anchors.get(anchors.set or "").digest
 
 
 def groups_of(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Collection[str]:
     """Returns the groups of views of a file or a stored set; a dataset has none."""
     if anchors.upload:
         return read_file(anchors, folder).views
-    return client.anchors.get(anchors.digest).groups if anchors.digest else ()
+    return client.anchors.get(anchors.set).groups if anchors.set else ()
 
 
 def read_file(anchors: AnchorPlace, folder: Path) -> AnchorArrays:
     """Reads the anchors of the file that ``upload`` names."""
     try:
-        return load_anchors(folder / anchors.upload, anchors.history)
+        return load_anchors(folder / str(anchors.upload), anchors.history)
     except ArgumentError as error:
-        raise anchors.node.error(error.violations[0].description) from error
+        raise Wrong(error.violations[0].description) from error

@@ -2,32 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.sweeps.anchors import AnchorPlace, Store
+from acpc_lab.sweeps.anchors import Store
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.reading import Label, Node, as_value, brief, fill
+from acpc_lab.sweeps.reading import Label, Wrong, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
-from acpc_lab.sweeps.spec import Group, SweepSpec
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps.spec import AnchorPlace, Group, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
 _MAX_CHANGES = 5
 _FEW_CELLS = 12  # whose p-values the default resamples show
 _RESAMPLES = (8_000, 32_000)
-Listing = Mapping[str, Sequence[str]]
-GroupNames = Callable[[AnchorPlace], Iterable[str]]
+GroupNames = Callable[["AnchorPlace"], Iterable[str]]
 """The groups of views that anchors have."""
 
 
@@ -57,55 +59,179 @@ class SweepPlan:
         return cls(document["name"], document["description"], document["sweep"], cells)
 
 
-def make_plan(
-    spec: SweepSpec,
-    checkpoints: Sequence[Checkpoint],
-    store: Store,
-    groups: GroupNames = lambda _: (),
-) -> SweepPlan:
-    """Makes every cell of a sweep.
+@dataclass(frozen=True)
+class Planner:
+    """Makes cells from a sweep file and the checkpoints at a server.
 
-    Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
+    Attributes:
+        listing: Weights files by checkpoint.
+        store: What to score on, for a place of anchors.
+        groups: The groups of views that anchors have.
     """
-    listing = _by_name(checkpoints)
-    cells: list[Cell] = []
-    owners: dict[CheckpointRef, str] = {}
-    store = functools.cache(store)  # each of the anchors is stored once
+
+    spec: SweepSpec
+    listing: Mapping[str, Sequence[str]]
+    store: Store
+    groups: GroupNames = lambda _: ()
+
+    @classmethod
+    def of(
+        cls,
+        spec: SweepSpec,
+        checkpoints: Iterable[Checkpoint],
+        store: Store,
+        groups: GroupNames = lambda _: (),
+    ) -> Planner:
+        """Makes one for the checkpoints that a server lists."""
+        listing: dict[str, list[str]] = {}
+        for item in checkpoints:
+            listing.setdefault(item.name, []).append(item.weights)
+        return cls(spec, listing, functools.cache(store), groups)
+
+    def plan(self) -> SweepPlan:
+        """Makes every cell of a sweep.
+
+        Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
+        """
+        cells: list[Cell] = []
+        owners: dict[CheckpointRef, str] = {}
+        for group in self.spec.groups:
+            with self._blaming(group):
+                for ref, texts in self._members(group):
+                    if ref in owners:
+                        shown = f"{ref.name} ({ref.weights})"
+                        raise Wrong(f"{shown} is already in {owners[ref]}; narrow one of them")
+                    owners[ref] = group.place
+                    cells += self._cells(group, ref, texts)
+        spec = self.spec
+        return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
+
+    def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
+        """Makes the cells of one weights file, by the first item that means it.
+
+        None where none does. An item that names no weights means every file of its folders.
+        Raises SweepFileError: Its reference is not at the server, or a label is missing.
+        """
+        found = item_of(self.spec, checkpoint)
+        if found is None:
+            return ()
+        with self._blaming(found[0]):
+            return tuple(self._cells(found[0], checkpoint, found[1]))
+
+    @contextlib.contextmanager
+    def _blaming(self, group: Group) -> Iterator[None]:
+        try:
+            yield
+        except Wrong as wrong:
+            raise self.spec.error(wrong.at or group.place, str(wrong)) from wrong
+
+    def _cells(
+        self, group: Group, checkpoint: CheckpointRef, texts: Mapping[str, str]
+    ) -> Iterator[Cell]:
+        spec = self.spec
+        labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
+        fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
+        reference = self._reference(group.reference, fills) if group.reference else None
+        if group.anchors is None:
+            raise Wrong("lacks anchors")
+        filled = group.anchors.filled(lambda text: _fill(text, fills))
+        anchors = self.store(filled)
+        found = [x.among(self.groups(filled)) if isinstance(x, Groups) else [x]
+                 for x in spec.shifts]  # fmt: skip
+        shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
+        for shift, seed, protocol in itertools.product(shifts, spec.seeds, spec.protocols):
+            yield Cell(
+                checkpoint=checkpoint,
+                reference=reference,
+                anchors=anchors,
+                shift=shift,
+                protocol=dataclasses.replace(protocol, seed=seed),
+                thresholds=spec.thresholds,
+                numeric_mode=spec.numeric_mode,
+                evidence=spec.evidence,
+                until_decided=spec.until_decided,
+                labels=labels,
+            )
+
+    def _members(self, group: Group) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
+        """Yields the checkpoints of a group with the labels of its patterns, as they are listed."""
+        seen = set()
+        for pattern in group.names:
+            found = False
+            for name, files in self.listing.items():
+                labels = pattern.match(name)
+                if labels is None:
+                    continue
+                for weights, more in _weights(group, name, files):
+                    found, ref = True, CheckpointRef(name, weights)
+                    if ref not in seen:
+                        seen.add(ref)
+                        yield ref, {**labels, **more}
+            if not found:
+                beside = f" with weights {group.weights.text!r}" if group.weights else ""
+                near = self._near(pattern.text)
+                raise Wrong(f"{pattern.text!r}{beside} fits no checkpoint at the server{near}")
+
+    def _reference(self, named: CheckpointRef, fills: Mapping[str, str]) -> CheckpointRef:
+        name, weights = _fill(named.name, fills), _fill(named.weights, fills)
+        files = self.listing.get(name)
+        if files is None:
+            raise Wrong(f"its reference {name} is not at the server{self._near(name)}")
+        if not weights:
+            return CheckpointRef(name, _default_weights(files, f"the reference {name}"))
+        if weights not in files:
+            has = ", ".join(files[:_MAX_NAMES])
+            raise Wrong(f"its reference {name} has no weights file {weights}; it has {has}")
+        return CheckpointRef(name, weights)
+
+    def _near(self, name: str) -> str:
+        if not self.listing:
+            return ", which has none at all; see its --checkpoint-root"
+        near = nearest(name, self.listing, _MAX_NAMES, like=0.5) or list(self.listing)[:_MAX_NAMES]
+        rest = len(self.listing) - len(near)
+        return f", which has {', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
+
+
+def item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
+    """Returns the first item of the file that means this weights file, with its labels."""
     for group in spec.groups:
-        for checkpoint, texts in _members(group, listing):
-            if checkpoint in owners:
-                shown = f"{checkpoint.name} ({checkpoint.weights})"
-                raise group.node.error(
-                    f"{shown} is already in {owners[checkpoint]}; narrow one of them"
-                )
-            owners[checkpoint] = group.node.path
-            cells += _cells_of(spec, group, checkpoint, texts, listing, store, groups)
-    cells = _resampled(cells)
-    return SweepPlan(spec.name, spec.description, spec.document, tuple(cells))
+        for pattern in group.names:
+            labels = pattern.match(checkpoint.name)
+            for _, more in _weights(group, checkpoint.name, [checkpoint.weights]):
+                if labels is not None:
+                    return group, {**labels, **more}
+    return None
 
 
-def is_named(spec: SweepSpec, checkpoint: CheckpointRef) -> bool:
-    """Whether an item of the file means this weights file."""
-    return _item_of(spec, checkpoint) is not None
+def _weights(group: Group, name: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
+    if group.weights is None:
+        yield _default_weights(files, name), {}
+        return
+    for weights in files:
+        labels = group.weights.match(weights)
+        if labels is not None:
+            yield weights, labels
 
 
-def cells_of(
-    spec: SweepSpec,
-    checkpoint: CheckpointRef,
-    listed: Sequence[Checkpoint],
-    store: Store,
-    groups: GroupNames = lambda _: (),
-) -> tuple[Cell, ...]:
-    """Makes the cells of one weights file, by the first item that means it; none where none does.
+def _default_weights(files: Sequence[str], name: str) -> str:
+    if _DEFAULT_WEIGHTS in files:
+        return _DEFAULT_WEIGHTS
+    if len(files) > 1:
+        raise Wrong(
+            f"{name} has {len(files)} weights files ({', '.join(files[:_MAX_NAMES])}); say which "
+            "with weights, for example weights: weights_epoch_{epoch}.pt"
+        )
+    return files[0]
 
-    An item that names no weights means every file of its folders. Raises SweepFileError: Its
-    reference is not among ``listed``, or a label is missing.
-    """
-    found = _item_of(spec, checkpoint)
-    if found is None:
-        return ()
-    group, texts = found
-    return tuple(_cells_of(spec, group, checkpoint, texts, _by_name(listed), store, groups))
+
+def _fill(template: str, fills: Mapping[str, str]) -> str:
+    try:
+        return fill(template, fills)
+    except KeyError as missing:
+        labels = ", ".join(fills) or "none"
+        raise Wrong(
+            f"{template!r} names the label {missing}, which this item lacks; it has {labels}"
+        ) from missing
 
 
 def _resampled(cells: Sequence[Cell]) -> list[Cell]:
@@ -126,135 +252,6 @@ def _resampled(cells: Sequence[Cell]) -> list[Cell]:
         )
 
     return [enough(cell) for cell in cells] if judged > _FEW_CELLS else list(cells)
-
-
-def _item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
-    for group in spec.groups:
-        for pattern in group.names:
-            labels = pattern.match(checkpoint.name)
-            for _, more in _weights(group, checkpoint.name, [checkpoint.weights]):
-                if labels is not None:
-                    return group, {**labels, **more}
-    return None
-
-
-def _by_name(checkpoints: Sequence[Checkpoint]) -> Listing:
-    listing: dict[str, list[str]] = {}
-    for item in checkpoints:
-        listing.setdefault(item.name, []).append(item.weights)
-    return listing
-
-
-def _cells_of(
-    spec: SweepSpec,
-    group: Group,
-    checkpoint: CheckpointRef,
-    texts: Mapping[str, str],
-    listing: Listing,
-    store: Store,
-    groups: GroupNames,
-) -> Iterator[Cell]:
-    labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
-    fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
-    reference = None
-    if group.reference is not None:
-        reference = _reference(group.reference, group.node, fills, listing)
-    filled = group.anchors.filled(lambda text: _fill(text, fills, group.anchors.node))
-    anchors = store(filled)
-    found = [x.among(groups(filled)) if isinstance(x, Groups) else [x] for x in spec.shifts]
-    shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
-    for shift, seed, near in itertools.product(shifts, spec.seeds, spec.neighbourhoods):
-        yield Cell(
-            checkpoint=checkpoint,
-            reference=reference,
-            anchors=anchors,
-            shift=shift,
-            protocol=dataclasses.replace(spec.protocol, seed=seed, neighbourhood=near),
-            thresholds=spec.thresholds,
-            numeric_mode=spec.numeric_mode,
-            evidence=spec.evidence,
-            until_decided=spec.until_decided,
-            labels=labels,
-        )
-
-
-def _members(group: Group, listing: Listing) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
-    """Yields the checkpoints of a group with the labels of its patterns, in the file's order."""
-    seen = set()
-    for pattern in group.names:
-        found = False
-        for name, files in listing.items():
-            labels = pattern.match(name)
-            if labels is None:
-                continue
-            for weights, more in _weights(group, name, files):
-                found = True
-                ref = CheckpointRef(name, weights)
-                if ref not in seen:
-                    seen.add(ref)
-                    yield ref, {**labels, **more}
-        if not found:
-            beside = f" with weights {group.weights.text!r}" if group.weights else ""
-            near = _near(pattern.text, listing)
-            raise group.node.error(
-                f"{pattern.text!r}{beside} fits no checkpoint at the server{near}"
-            )
-
-
-def _weights(group: Group, name: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    if group.weights is None:
-        yield _default_weights(files, name, group.node), {}
-        return
-    for weights in files:
-        labels = group.weights.match(weights)
-        if labels is not None:
-            yield weights, labels
-
-
-def _default_weights(files: Sequence[str], name: str, node: Node) -> str:
-    if _DEFAULT_WEIGHTS in files:
-        return _DEFAULT_WEIGHTS
-    if len(files) > 1:
-        raise node.error(
-            f"{name} has {len(files)} weights files ({', '.join(files[:_MAX_NAMES])}); say which "
-            "with weights, for example weights: weights_epoch_{epoch}.pt"
-        )
-    return files[0]
-
-
-def _reference(
-    named: CheckpointRef, node: Node, fills: Mapping[str, str], listing: Listing
-) -> CheckpointRef:
-    name = _fill(named.name, fills, node)
-    weights = _fill(named.weights, fills, node)
-    if name not in listing:
-        raise node.error(f"its reference {name} is not at the server{_near(name, listing)}")
-    if not weights:
-        return CheckpointRef(name, _default_weights(listing[name], f"the reference {name}", node))
-    if weights not in listing[name]:
-        raise node.error(
-            f"its reference {name} has no weights file {weights}; it has "
-            f"{', '.join(listing[name][:_MAX_NAMES])}"
-        )
-    return CheckpointRef(name, weights)
-
-
-def _fill(template: str, fills: Mapping[str, str], node: Node) -> str:
-    try:
-        return fill(template, fills)
-    except KeyError as missing:
-        labels = ", ".join(fills) or "none"
-        raise node.error(
-            f"{template!r} names the label {missing}, which this item lacks; it has {labels}"
-        ) from missing
-
-
-def _near(name: str, listing: Listing) -> str:
-    if not listing:
-        return ", which has none at all; see its --checkpoint-root"
-    near = nearest(name, listing, _MAX_NAMES, like=0.5) or list(listing)[:_MAX_NAMES]
-    more = f" and {len(listing) - len(near)} others" if len(listing) > len(near) else ""
-    return f", which has {', '.join(near)}{more}"
 
 
 def check_dropped(

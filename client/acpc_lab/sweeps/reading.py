@@ -1,12 +1,12 @@
-"""Reads a sweep file strictly: every error names the place and what to write instead."""
+"""Reads a sweep file as plain values with their lines, and patterns of names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from acpc.contract import did_you_mean
 from acpc_client.errors import ArgumentError
@@ -14,8 +14,6 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.extras import load
 
 Label = str | int | float | bool
-Value = TypeVar("Value")
-Other = TypeVar("Other")
 _DEEPEST = 20
 _MAX_PLACES = 100_000
 _MAX_CHARACTERS = 2**20
@@ -36,7 +34,52 @@ class SweepFileError(ArgumentError):
         self.line = line
 
 
-def read_document(file: Path) -> Node:
+class Wrong(ValueError):
+    """What is wrong with a value, and ``at`` which place in it."""
+
+    def __init__(self, description: str, at: str = "") -> None:
+        super().__init__(description)
+        self.at = at
+
+
+def found(value: object, wanted: str, at: str = "") -> Wrong:
+    """Words what stands in a place, and what should."""
+    return Wrong(f"found {brief(value)}, wanted {wanted}", at)
+
+
+def known_keys(value: object, keys: Sequence[str], required: Sequence[str] = ()) -> dict[str, Any]:
+    """Returns what a mapping holds, of which every key must be one of these.
+
+    Raises Wrong: It is no mapping, has another key, or lacks a required one.
+    """
+    if not isinstance(value, Mapping):
+        raise found(value, f"a mapping with the keys {', '.join(keys)}")
+    for key in value:
+        if key not in keys:
+            hints = [did_you_mean(str(key), keys), f"known keys: {', '.join(keys)}"]
+            raise Wrong(f"unknown key; {' '.join(filter(None, hints))}", str(key))
+    given = {key: item for key, item in value.items() if item is not None}
+    for key in required:
+        if key not in given:
+            raise Wrong(f"lacks the key {key}")
+    return given
+
+
+@dataclass(frozen=True)
+class Document:
+    """What a file says, and the line of every place in it."""
+
+    value: Any
+    lines: Mapping[str, int] = field(default_factory=dict)
+
+    def error(self, path: str, description: str) -> SweepFileError:
+        """Makes an error about a place, or about the nearest one around it that is in the file."""
+        while self.lines and path not in self.lines:
+            path = path[: max(path.rfind("."), path.rfind("["), 0)]
+        return SweepFileError(path, description, self.lines.get(path))
+
+
+def read_document(file: Path) -> Document:
     """Reads a YAML file, with the line of every place in it.
 
     Raises SweepFileError: The file cannot be read, is no YAML, or names a key twice.
@@ -63,7 +106,7 @@ def read_document(file: Path) -> Node:
         raise SweepFileError(
             "", f"is no YAML: {problem}", None if mark is None else mark.line + 1
         ) from error
-    return Node(document, "", lines)
+    return Document(document, lines)
 
 
 def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None:  # noqa: ANN401
@@ -77,121 +120,12 @@ def _note_lines(node: Any, path: str, lines: dict[str, int], depth: int) -> None
     if node.id == "mapping":
         seen = set()
         for key, item in node.value:
-            place = _join(path, str(key.value))
+            place = joined(path, str(key.value))
             if place in seen:
                 line = key.start_mark.line + 1
                 raise SweepFileError(place, "stands here a second time; keep one", line)
             seen.add(place)
             _note_lines(item, place, lines, depth + 1)
-
-
-@dataclass(frozen=True)
-class Node:
-    """A value of the document and its place."""
-
-    value: Any
-    path: str = ""
-    lines: Mapping[str, int] = field(default_factory=dict)
-
-    def error(self, description: str) -> SweepFileError:
-        """Makes an error about this value."""
-        return SweepFileError(self.path, description, self.lines.get(self.path))
-
-    def found(self, wanted: str) -> SweepFileError:
-        """Makes an error that names what stands here and what should."""
-        return self.error(f"found {brief(self.value)}, wanted {wanted}")
-
-    def section(self, keys: Sequence[str], required: Sequence[str] = ()) -> Section:
-        """Reads a mapping with no other keys than these."""
-        if not isinstance(self.value, Mapping):
-            raise self.found(f"a mapping with the keys {', '.join(keys)}")
-        for key in self.value:
-            if key not in keys:
-                hints = [did_you_mean(str(key), keys), f"known keys: {', '.join(keys)}"]
-                raise self._child(key).error(f"unknown key; {' '.join(filter(None, hints))}")
-        for key in required:
-            if self.value.get(key) is None:
-                raise self.error(f"lacks the key {key}")
-        return Section({k: self._child(k) for k, v in self.value.items() if v is not None})
-
-    def entries(self) -> Iterator[tuple[str, Node]]:
-        """Yields the entries of a mapping with any keys."""
-        if not isinstance(self.value, Mapping):
-            raise self.found("a mapping")
-        for key in self.value:
-            if not isinstance(key, str):
-                raise self.error(f"found the key {key!r}, wanted text; put it in quotes")
-            yield key, self._child(key)
-
-    def items(self) -> list[Node]:
-        """Reads the items of a list that is not empty."""
-        if not isinstance(self.value, list | tuple) or not self.value:
-            raise self.found("a list with at least one item")
-        return [Node(v, f"{self.path}[{i}]", self.lines) for i, v in enumerate(self.value)]
-
-    def one_or_many(self) -> list[Node]:
-        """Reads the items of a list, or the value alone."""
-        return self.items() if isinstance(self.value, list | tuple) else [self]
-
-    def text(self) -> str:
-        """Reads text that is not empty."""
-        if not isinstance(self.value, str) or not self.value.strip():
-            raise self.found("text" if isinstance(self.value, str) else "text; put it in quotes")
-        return self.value
-
-    def flag(self) -> bool:
-        """Reads true or false."""
-        if not isinstance(self.value, bool):
-            raise self.found("true or false")
-        return self.value
-
-    def integer(self, least: int, most: int = 2**32 - 1) -> int:
-        """Reads a whole number in a range."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise self.found(f"a whole number from {least}")
-        if not least <= self.value <= most:
-            raise self.found(f"a whole number from {least} to {most}")
-        return self.value
-
-    def number(self) -> float:
-        """Reads a finite number."""
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            hint = "; YAML reads 1e-3 as text, write 1.0e-3" if isinstance(self.value, str) else ""
-            raise self.found(f"a number{hint}")
-        if not abs(self.value) < float("inf"):
-            raise self.found("a finite number")
-        return float(self.value)
-
-    def fraction(self) -> float:
-        """Reads a number from 0 to 1."""
-        if not 0.0 <= self.number() <= 1.0:
-            raise self.found("a number from 0 to 1")
-        return self.number()
-
-    def choice(self, names: Sequence[str]) -> str:
-        """Reads one of these names."""
-        if self.value not in names:
-            raise self.found(f"one of {', '.join(names)}")
-        return str(self.value)
-
-    def label(self) -> Label:
-        """Reads text, a finite number or a truth value."""
-        if not isinstance(self.value, str | int | float | bool):
-            raise self.found("text or a number")
-        if isinstance(self.value, float):
-            return self.number()
-        return self.value
-
-    def _child(self, key: object) -> Node:
-        return Node(self.value[key], _join(self.path, str(key)), self.lines)
-
-
-class Section(dict[str, Node]):
-    """The values of a mapping whose keys were checked; keys without a value are absent."""
-
-    def read(self, key: str, how: Callable[[Node], Value], default: Other) -> Value | Other:
-        """Reads a value, or returns the default where it is absent."""
-        return how(self[key]) if key in self else default
 
 
 def brief(value: object) -> str:
@@ -200,8 +134,9 @@ def brief(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def _join(path: str, key: str) -> str:
-    return f"{path}.{key}" if path else key
+def joined(path: str, key: str) -> str:
+    """A place below another."""
+    return f"{path}{key}" if key.startswith("[") or not path else f"{path}.{key}".rstrip(".")
 
 
 _TOKEN = re.compile(r"\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")

@@ -17,8 +17,8 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.loading import folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
-from acpc_lab.sweeps.spec import folder_of, load_spec
 from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 

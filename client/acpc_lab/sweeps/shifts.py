@@ -6,112 +6,111 @@ import dataclasses
 import fnmatch
 import itertools
 import re
-import typing
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from acpc.contract import KINDS, did_you_mean, kind_named, parse_grid
+from acpc.contract import KINDS, did_you_mean, from_plain, kind_named, parse_grid
 from acpc_client import GivenViews, Perturbation
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.sweeps.reading import Node
+from acpc_lab.sweeps.reading import Wrong, found, known_keys
 
 _MAX_NAMES = 8
 
 
-@dataclass(frozen=True)
-class Groups:
-    """The groups of given views whose names fit a pattern with ``*``."""
+class Groups(NamedTuple):
+    """The groups of given views whose names fit a pattern with ``*``, at a place in the file."""
 
     pattern: str
-    node: Node
+    place: str
 
     def __str__(self) -> str:
         return f"{GivenViews.kind}:{self.pattern}"
 
     def among(self, names: Iterable[str]) -> list[Perturbation]:
-        """Picks those of an anchor set, in its order; raises SweepFileError when there is none."""
+        """Picks those of an anchor set, in its order. Raises Wrong: There is none."""
         known = list(names)
         fitting = fnmatch.filter(known, self.pattern)
         if not fitting:
             has = ", ".join(known[:_MAX_NAMES]) or "none, as anchors of a dataset have"
-            raise self.node.error(
-                f"{self.pattern!r} fits no group of views; the anchors have {has}"
-            )
+            words = f"{self.pattern!r} fits no group of views; the anchors have {has}"
+            raise Wrong(words, self.place)
         return [GivenViews(name) for name in fitting]
 
 
-def read_shifts(node: Node) -> tuple[Perturbation | Groups, ...]:
+def read_shifts(value: object) -> tuple[Perturbation | Groups, ...]:
     """Reads every shift of a list, severities one by one.
 
-    Raises SweepFileError: An unknown kind or parameter, a bad value, or a shift that stands twice.
+    Raises Wrong: An unknown kind or parameter, a bad value, or a shift that stands twice.
     """
+    if not isinstance(value, list | tuple) or not value:
+        raise found(value, "a list with at least one item")
     read: dict[str, Perturbation | Groups] = {}
-    for item in node.items():
-        for shift in _read_item(item):
+    for index, item in enumerate(value):
+        for shift in _read_item(item, f"[{index}]"):
             if str(shift) in read:
-                raise item.error(f"{shift} stands here a second time; keep one")
+                raise Wrong(f"{shift} stands here a second time; keep one", f"[{index}]")
             read[str(shift)] = shift
     return tuple(read.values())
 
 
-def _read_item(node: Node) -> Iterator[Perturbation | Groups]:
-    if isinstance(node.value, str):
+def _read_item(item: object, at: str) -> Iterator[Perturbation | Groups]:
+    if isinstance(item, str):
         # YAML reads "- blur:[9, 15]" without a space as text.
-        yield from _short(node, re.sub(r"[\[\]\s]", "", node.value))
+        yield from _short(re.sub(r"[\[\]\s]", "", item), at)
         return
-    if not isinstance(node.value, Mapping) or len(node.value) != 1:
-        raise node.found("one kind with its severities, for example gaussian_noise: [0.02, 0.08]")
-    ((kind, value),) = node.entries()
-    for item in value.one_or_many():
-        if isinstance(item.value, Mapping):
-            yield from _by_name(item, kind)
-        elif isinstance(item.value, str | int | float) and not isinstance(item.value, bool):
-            yield from _short(item, f"{kind}:{item.value}")
+    if not isinstance(item, Mapping) or len(item) != 1:
+        raise found(item, "one kind with its severities, for example gaussian_noise: [0.02]", at)
+    ((kind, value),) = item.items()
+    at = f"{at}.{kind}"
+    several = isinstance(value, list | tuple)
+    for index, severity in enumerate(value if several else [value]):
+        place = f"{at}[{index}]" if several else at
+        if isinstance(severity, Mapping):
+            yield from _by_name(str(kind), severity, place)
+        elif isinstance(severity, str | int | float) and not isinstance(severity, bool):
+            yield from _short(f"{kind}:{severity}", place)
         else:
-            raise item.found(f"a severity of {kind}, or its parameters by name")
+            raise found(severity, f"a severity of {kind}, or its parameters by name", place)
 
 
-def _short(node: Node, text: str) -> list[Perturbation] | list[Groups]:
+def _short(text: str, at: str) -> list[Perturbation] | list[Groups]:
     kind, _, pattern = text.partition(":")
     if kind == GivenViews.kind and "*" in pattern:
-        return [Groups(pattern, node)]
+        return [Groups(pattern, f"shifts{at}")]
     try:
         return parse_grid(text)
     except ArgumentError as error:
-        raise node.error(error.violations[0].description) from error
+        raise Wrong(error.violations[0].description, at) from error
 
 
-def _by_name(node: Node, kind: str) -> Iterator[Perturbation]:
+def _by_name(kind: str, given: Mapping[str, Any], at: str) -> Iterator[Perturbation]:
     """Yields shifts by parameters: lists are severities, several lists all combinations."""
     cls = KINDS.get(kind_named(kind))
     if cls is None:
         guess = did_you_mean(kind, KINDS, f"wanted one of {', '.join(KINDS)}")
-        raise node.error(f"found the kind {kind!r}; {guess}")
+        raise Wrong(f"found the kind {kind!r}; {guess}", at)
     fields = dataclasses.fields(cls)
     bare = [x for x in fields if x.default is dataclasses.MISSING]
     required = [x.name for x in bare if x.default_factory is dataclasses.MISSING]
-    section = node.section([item.name for item in fields], required)
-    hints = typing.get_type_hints(cls)
+    try:
+        parameters = known_keys(given, [item.name for item in fields], required)
+    except Wrong as wrong:
+        raise Wrong(str(wrong), f"{at}.{wrong.at}" if wrong.at else at) from wrong
     choices = [
-        [(name, _value(item, hints[name])) for item in value.one_or_many()]
-        for name, value in section.items()
+        [(name, _plain(item)) for item in (value if isinstance(value, list) else [value])]
+        for name, value in parameters.items()
     ]
     for combination in itertools.product(*choices):
         try:
-            yield cls(**dict(combination))
+            yield from_plain(cls, dict(combination))
         except ArgumentError as error:
-            raise node.error(error.message) from error
+            place = f"{at}.{error.field}" if error.field else at
+            raise Wrong(error.description, place) from error
 
 
-def _value(node: Node, kind: Any) -> Any:  # noqa: ANN401 - the type of one parameter
-    if kind is int:
-        return node.integer(0)
-    if kind is float:
-        return node.number()
-    if kind is str:
-        return node.text()
-    if not isinstance(node.value, Mapping):
-        raise node.error("cannot be written by name; use the short form, which acpc shifts shows")
-    return {name: item.number() for name, item in node.entries()}
+def _plain(value: object) -> object:
+    """A parameter; the numbers of a mapping as floats, as a request has them."""
+    if not isinstance(value, Mapping):
+        return value
+    return {k: float(x) if type(x) is int else x for k, x in value.items()}

@@ -1,24 +1,23 @@
-"""Checks what a sweep file says, before any server is asked."""
+"""Declares what a sweep file may say, and checks it before any server is asked."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import re
+import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypeVar
 
-from acpc.contract import check, digested
+from acpc.contract import check, digested, from_plain
 from acpc_client import (
     Access,
     CheckpointRef,
+    DatasetAnchors,
     EvidenceOptions,
     NumericMode,
-    PartnerPast,
     Perturbation,
-    Population,
-    Reading,
     ScoreProtocol,
     Thresholds,
     Tls,
@@ -26,25 +25,149 @@ from acpc_client import (
     load_thresholds,
 )
 from acpc_client.errors import ArgumentError
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainValidator,
+    PrivateAttr,
+    StringConstraints,
+    ValidationInfo,
+    model_validator,
+)
 
 from acpc_lab.evidence import ERROR_HALFLIFE
-from acpc_lab.sweeps.anchors import SEED_LIMIT, AnchorPlace, read_anchors
-from acpc_lab.sweeps.reading import Label, Node, Pattern, Section, read_document
+from acpc_lab.sweeps.reading import (
+    Document,
+    Label,
+    Pattern,
+    SweepFileError,
+    Wrong,
+    found,
+    known_keys,
+)
 from acpc_lab.sweeps.shifts import Groups, read_shifts
 
-KEYS = (
-    "name", "description", "server", "checkpoints", "reference", "anchors", "shifts", "seeds",
-    "protocol", "thresholds", "evidence", "until_decided", "gate", "numeric_mode", "concurrency",
-    "retries",
-)  # fmt: skip
-_OF_FILE = ("source_digest", "family")
-READINGS = ("paper", "released")
-POPULATIONS = ("dataset", "trajectories")
-_GROUP_KEYS = ("name", "weights", "reference", "labels", "anchors")
+_SEED_LIMIT = 2**63 - 1
+T = TypeVar("T")
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
+Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+Counts = Annotated[int, Field(ge=1, lt=2**32)]
 
 
-@dataclass(frozen=True)
-class Group:
+class _Part(BaseModel):
+    """A mapping of the file, with no other keys than its fields; a null is as if left out."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_keys(cls, value: object) -> object:
+        keys = {item.alias or name: item for name, item in cls.model_fields.items()}
+        return known_keys(value, list(keys), [k for k, item in keys.items() if item.is_required()])
+
+
+def _record(cls: type[T], value: object, lists: tuple[str, ...] = (), without: str = "") -> T:
+    """Reads a record of the contract, which says itself what its fields may hold."""
+    keys = [item.name for item in dataclasses.fields(cls) if item.name != without]  # type: ignore[arg-type]
+    given = known_keys(value, keys)
+    for key in lists:
+        if key in given and not isinstance(given[key], list):
+            given[key] = [given[key]]
+    try:
+        record = from_plain(cls, given)
+        check(record)
+    except ArgumentError as error:
+        raise Wrong(error.description, error.field) from error
+    return record
+
+
+def _reference(value: object) -> CheckpointRef:
+    if isinstance(value, str):
+        return CheckpointRef(value)
+    given = known_keys(value, ("name", "weights"), ("name",))
+    for key, item in given.items():
+        if not isinstance(item, str):
+            raise found(item, "text; put it in quotes", key)
+    return CheckpointRef(**given)
+
+
+def _pattern(value: object) -> Pattern:
+    if not isinstance(value, str) or not value:
+        raise found(value, "text; put it in quotes")
+    return Pattern.of(value)
+
+
+def _label(value: object) -> Label:
+    if not isinstance(value, str | int | float) or value in (math.nan, math.inf, -math.inf):
+        raise found(value, "text or a number")
+    return value
+
+
+def _identifier(key: str) -> str:
+    if not key.isidentifier():
+        raise Wrong(f"found the label {key!r}, wanted letters, digits and underscores")
+    return key
+
+
+class AnchorPlace(_Part):
+    """Where anchors come from. Dataset, task and upload may have ``{label}`` parts.
+
+    Attributes:
+        set: Digest of an anchor set.
+        upload: A file, or a folder, of anchors of the caller's own.
+        freeze: Make an anchor set of the dataset first, and score on that.
+        history: Frames of history in a set that is made; None: what the file says, or 3.
+    """
+
+    dataset: Text | None = None
+    task: Text | None = None
+    count: Annotated[int, Field(ge=2, lt=2**32)] | None = None
+    seed: Annotated[int, Field(ge=0, le=_SEED_LIMIT)] | None = None
+    frameskip: Counts | None = None
+    one_per_episode: bool | None = None
+    window_future_frames: Counts | None = None
+    freeze: bool = False
+    history: Counts | None = None
+    set: Text | None = None
+    upload: Text | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> AnchorPlace:
+        for alone, others in (("set", ()), ("upload", ("history",))):
+            surplus = [key for key in self.model_fields_set if key not in (alone, *others)]
+            if alone in self.model_fields_set and surplus:
+                listed = ", ".join(key for key in type(self).model_fields if key in surplus)
+                raise Wrong(f"{alone} names finished anchors; leave out {listed}")
+        if self.set or self.upload:
+            return self
+        for key in ("dataset", "task"):
+            if getattr(self, key) is None:
+                words = "or name finished anchors with set or upload"
+                raise Wrong(f"lacks the key {key}; {words}")
+        if self.history is not None and not self.freeze:
+            raise Wrong("is for an anchor set; add freeze: true, or leave it out", "history")
+        return self
+
+    @property
+    def drawn(self) -> DatasetAnchors | None:
+        """Anchors drawn from a dataset; None for finished ones."""
+        names = {item.name for item in dataclasses.fields(DatasetAnchors)} & self.model_fields_set
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return DatasetAnchors(**given) if self.dataset else None
+
+    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
+        """Returns the same with ``fill`` applied to whatever may have labels."""
+        texts = {name: getattr(self, name) for name in ("dataset", "task", "upload")}
+        return self.model_copy(update={name: fill(text) for name, text in texts.items() if text})
+
+
+class Group(_Part):
     """One item of ``checkpoints``.
 
     Attributes:
@@ -55,249 +178,214 @@ class Group:
         labels: Given in the file; those of the patterns are added to them.
     """
 
-    names: tuple[Pattern, ...]
-    weights: Pattern | None
-    reference: CheckpointRef | None
-    labels: Mapping[str, Label]
-    anchors: AnchorPlace
-    node: Node
+    names: Annotated[tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Many] = Field(
+        alias="name", min_length=1
+    )
+    weights: Annotated[Pattern, PlainValidator(_pattern)] | None = None
+    reference: Annotated[CheckpointRef, PlainValidator(_reference)] | None = None
+    labels: dict[
+        Annotated[str, AfterValidator(_identifier)], Annotated[Label, PlainValidator(_label)]
+    ] = {}
+    anchors: AnchorPlace | None = None
+    _place: str = PrivateAttr("")
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the file."""
+        return self._place
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _labels_once(self) -> Group:
+        for pattern in (*self.names, *([self.weights] if self.weights else [])):
+            twice = set(pattern.labels) & set(self.labels)
+            if twice:
+                raise Wrong(f"{twice.pop()} is a label here and a part of {pattern.text!r}")
+        return self
 
 
-@dataclass(frozen=True)
-class SweepSpec:
+class _Tls(_Part):
+    ca_file: Text | None = None
+    certificate_file: Text | None = None
+    key_file: Text | None = None
+    server_name: Text | None = None
+
+    @model_validator(mode="after")
+    def _paired(self) -> _Tls:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise Wrong("mutual TLS needs both certificate_file and key_file")
+        return self
+
+
+class _Server(_Part):
+    target: Text | None = None
+    tls: _Tls | None = None
+    token_file: Text | None = None
+
+
+def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
+    """Reads the protocol, once for each neighbourhood of a control over them."""
+    if isinstance(value, str):
+        value = {"reading": value}
+    if isinstance(value, Mapping) and "seed" in value:
+        raise Wrong("seed is no part of it here; list the seeds under seeds")
+    near = value.get("neighbourhood") if isinstance(value, Mapping) else None
+    several = near if isinstance(near, list) else [near]
+    if len(set(map(repr, several))) < len(several) or 0 in several:
+        raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
+    lists = ("extra_horizons", "extra_quantiles")
+    given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
+             for one in several]  # fmt: skip
+    return tuple(_record(ScoreProtocol, one, lists, "seed") for one in given)
+
+
+def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
+    """Reads the options, and the epochs over which a watch spends half of the error."""
+    given = dict(value) if isinstance(value, Mapping) else value
+    halflife = given.pop("error_halflife", ERROR_HALFLIFE) if isinstance(given, dict) else None
+    if halflife is not False and (type(halflife) is not int or halflife < 1):
+        raise found(halflife, "a whole number from 1", "error_halflife")
+    return _record(EvidenceOptions, given), halflife or None
+
+
+def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[str, ...]]:
+    """Reads the thresholds, or the file that has them, with its warnings."""
+    if not isinstance(value, str):
+        return _record(Thresholds, value), ()
+    try:
+        chosen = load_thresholds((info.context or {})["beside"] / value)
+    except ArgumentError as error:
+        raise Wrong(error.description) from error
+    return chosen.thresholds, tuple(f"{value}: {sentence}" for sentence in chosen.warnings)
+
+
+def _until_decided(value: object) -> UntilDecided | None:
+    """Reads the size of a batch, or true for the default one."""
+    if isinstance(value, bool):
+        return UntilDecided() if value else None
+    if not isinstance(value, int) or value < 2:
+        raise found(value, "a whole number from 2")
+    return UntilDecided(value)
+
+
+def _numeric_mode(value: object) -> NumericMode:
+    names = [item.name.lower() for item in NumericMode]
+    if value not in names:
+        raise found(value, f"one of {', '.join(names)}")
+    return NumericMode[str(value).upper()]
+
+
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise found(list(seeds), "every seed once")
+    return seeds
+
+
+class SweepSpec(_Part):
     """A sweep file that was checked.
 
     Attributes:
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
-        target: ``host:port`` of the server; None: whatever the caller uses.
-        access: How to get in.
-        neighbourhoods: Values of ``protocol.neighbourhood``, each a cell of its own.
+        protocols: One for each value of ``protocol.neighbourhood``, each a cell of its own.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
-        error_halflife: Epochs over which a watch spends half of the error of ``evidence``; None:
-            each epoch is judged as if it were the only one.
         gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
-        warnings: What to know of the thresholds, in words, where they come from a file.
-        document: The file as plain values, with the thresholds that a file of its own holds.
     """
 
-    name: str
-    description: str
-    target: str | None
-    access: Access
-    groups: tuple[Group, ...]
-    shifts: tuple[Perturbation | Groups, ...]
-    seeds: tuple[int, ...]
-    protocol: ScoreProtocol
-    neighbourhoods: tuple[float, ...]
-    thresholds: Thresholds
-    evidence: EvidenceOptions
-    error_halflife: int | None
-    until_decided: UntilDecided | None
-    numeric_mode: NumericMode
-    concurrency: int
-    retries: int
-    gate: str
-    warnings: tuple[str, ...]
-    document: Mapping[str, Any] = field(repr=False)
-
-
-def example(file: Path) -> str:
-    """Returns the commented sweep file that ``acpc sweep init`` writes."""
-    text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
-    return text.format(file=file.name, name=file.stem)
-
-
-def load_spec(file: Path) -> SweepSpec:
-    """Reads a sweep file.
-
-    Raises SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
-    """
-    return read_spec(read_document(file), file.stem, file.parent)
-
-
-def folder_of(file: Path, spec: SweepSpec) -> Path:
-    """Returns where the sweep of a file keeps its plan, journal and scores."""
-    return file.with_name(f"{spec.name}.sweep")
-
-
-def read_spec(root: Node, default_name: str, beside: Path) -> SweepSpec:
-    """Reads a sweep document; files that it names are relative to the folder ``beside``.
-
-    Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
-    """
-    top = root.section(KEYS, required=("checkpoints", "shifts"))
-    name = top.get("name", Node(default_name, "name"))
-    if not re.fullmatch(r"[\w.\- ]{1,100}", name.text()):
-        raise name.found("up to 100 letters, digits, dots, dashes or spaces")
-    target, access = top.read("server", _server, (None, Access()))
-    thresholds, warnings = top.read(
-        "thresholds", lambda node: _thresholds(node, beside), (Thresholds(), ())
+    name: Annotated[str, StringConstraints(pattern=r"^[\w.\- ]{1,100}$")]
+    description: Text = ""
+    server: _Server = _Server()
+    items: Annotated[tuple[Group, ...], Listed] = Field(alias="checkpoints", min_length=1)
+    reference: Annotated[CheckpointRef, PlainValidator(_reference)] | None = None
+    anchors: AnchorPlace | None = None
+    shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
+    seeds: Annotated[
+        tuple[Annotated[int, Field(ge=0, le=_SEED_LIMIT)], ...], Many, AfterValidator(_once)
+    ] = (0,)
+    protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
+        alias="protocol", default=(ScoreProtocol(),)
     )
-    document = root.value
-    if "thresholds" in top and isinstance(top["thresholds"].value, str):
-        document = {**document, "thresholds": digested(thresholds)}
-    protocol, neighbourhoods = top.read("protocol", _protocol, (ScoreProtocol(), _NEAR))
-    evidence, halflife = top.read("evidence", _evidence, (EvidenceOptions(), ERROR_HALFLIFE))
-    return SweepSpec(
-        name=name.text(),
-        description=top.read("description", Node.text, ""),
-        target=target,
-        access=access,
-        groups=tuple(_group(item, top) for item in top["checkpoints"].items()),
-        shifts=read_shifts(top["shifts"]),
-        seeds=top.read("seeds", _seeds, (0,)),
-        protocol=protocol,
-        neighbourhoods=neighbourhoods,
-        thresholds=thresholds,
-        evidence=evidence,
-        error_halflife=halflife,
-        until_decided=top.read("until_decided", _until_decided, None),
-        gate=top.read("gate", lambda node: node.choice(("point", "confident")), "point"),
-        warnings=warnings,
-        numeric_mode=top.read("numeric_mode", _numeric_mode, NumericMode(0)),
-        concurrency=top.read("concurrency", lambda node: node.integer(1, 1000), 4),
-        retries=top.read("retries", lambda node: node.integer(0, 100), 3),
-        document=json.loads(json.dumps(document)),
+    limits: Annotated[tuple[Thresholds, tuple[str, ...]], PlainValidator(_thresholds)] = Field(
+        alias="thresholds", default=(Thresholds(), ())
     )
-
-
-def _server(node: Node) -> tuple[str | None, Access]:
-    section = node.section(("target", "tls", "token_file"))
-    target = section["target"].text() if "target" in section else None
-    access = Access()
-    if "token_file" in section:
-        access["token"] = Path(section["token_file"].text())
-    if "tls" in section:
-        tls = section["tls"]
-        files = tls.section(("ca_file", "certificate_file", "key_file", "server_name"))
-        if ("certificate_file" in files) != ("key_file" in files):
-            raise tls.error("mutual TLS needs both certificate_file and key_file")
-        access["tls"] = Tls(**{key: str(item.text()) for key, item in files.items()})
-    return target, access
-
-
-def _group(node: Node, top: Section) -> Group:
-    plain = isinstance(node.value, str)
-    section = Section(name=node) if plain else node.section(_GROUP_KEYS, required=("name",))
-    names = tuple(_pattern(item) for item in section["name"].one_or_many())
-    weights = _pattern(section["weights"]) if "weights" in section else None
-    labels = {}
-    for key, item in section["labels"].entries() if "labels" in section else ():
-        if not key.isidentifier():
-            raise item.error(f"found the label {key!r}, wanted letters, digits and underscores")
-        labels[key] = item.label()
-    for pattern in (*names, *([weights] if weights else [])):
-        twice = set(pattern.labels) & set(labels)
-        if twice:
-            raise node.error(f"{twice.pop()} is a label here and a part of {pattern.text!r}")
-    reference = section.get("reference") or top.get("reference")
-    anchors = section.get("anchors") or top.get("anchors")
-    if anchors is None:
-        raise node.error("lacks anchors; write them here or at the top of the file")
-    return Group(
-        names=names,
-        weights=weights,
-        reference=None if reference is None else _reference(reference),
-        labels=labels,
-        anchors=read_anchors(anchors),
-        node=node,
+    judging: Annotated[tuple[EvidenceOptions, int | None], PlainValidator(_evidence)] = Field(
+        alias="evidence", default=(EvidenceOptions(), ERROR_HALFLIFE)
     )
+    until_decided: Annotated[UntilDecided | None, PlainValidator(_until_decided)] = None
+    gate: Literal["point", "confident"] = "point"
+    numeric_mode: Annotated[NumericMode, PlainValidator(_numeric_mode)] = NumericMode(0)
+    concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
+    retries: Annotated[int, Field(ge=0, le=100)] = 3
+    _source: Document = PrivateAttr()
 
+    def bind(self, source: Document) -> None:
+        """Keeps what it was read from, to name its places in errors."""
+        self._source = source
+        for index, item in enumerate(self.items):
+            item._place = f"checkpoints[{index}]"
 
-def _pattern(node: Node) -> Pattern:
-    try:
-        return Pattern.of(node.text())
-    except ValueError as error:
-        raise node.error(f"found {node.value!r}: {error}") from error
+    def error(self, place: str, description: str) -> SweepFileError:
+        """Makes an error about a place in the file."""
+        return self._source.error(place, description)
 
+    @property
+    def target(self) -> str | None:
+        """``host:port`` of the server; None: whatever the caller uses."""
+        return self.server.target
 
-def _reference(node: Node) -> CheckpointRef:
-    if isinstance(node.value, str):
-        return CheckpointRef(node.text())
-    section = node.section(("name", "weights"), required=("name",))
-    return CheckpointRef(section["name"].text(), section.read("weights", Node.text, ""))
+    @property
+    def access(self) -> Access:
+        """How to get in."""
+        access = Access()
+        if self.server.token_file:
+            access["token"] = Path(self.server.token_file)
+        if self.server.tls:
+            access["tls"] = Tls(**self.server.tls.model_dump(exclude_none=True))
+        return access
 
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """The items of ``checkpoints``, with the reference and the anchors that all share."""
+        shared = {"reference": self.reference, "anchors": self.anchors}
+        return tuple(
+            item.model_copy(update={k: getattr(item, k) or v for k, v in shared.items()})
+            for item in self.items
+        )
 
-def _seeds(node: Node) -> tuple[int, ...]:
-    seeds = [item.integer(0, SEED_LIMIT) for item in node.one_or_many()]
-    if len(set(seeds)) < len(seeds):
-        raise node.found("every seed once")
-    return tuple(seeds)
+    @property
+    def protocol(self) -> ScoreProtocol:
+        """The first protocol; the others differ by the neighbourhood."""
+        return self.protocols[0]
 
+    @property
+    def thresholds(self) -> Thresholds:
+        """What a checkpoint must reach."""
+        return self.limits[0]
 
-def _numeric_mode(node: Node) -> NumericMode:
-    return NumericMode[node.choice([item.name.lower() for item in NumericMode]).upper()]
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What to know of the thresholds, in words, where they come from a file."""
+        return self.limits[1]
 
+    @property
+    def evidence(self) -> EvidenceOptions:
+        """How sure verdicts have to be."""
+        return self.judging[0]
 
-_PROTOCOL: dict[str, Callable[[Node], Any]] = {
-    "draws": lambda node: node.integer(1),
-    "horizon": lambda node: node.integer(1),
-    "quantile": Node.fraction,
-    "margin": Node.number,
-    "weights": lambda node: tuple(item.number() for item in node.items()),
-    "extra_horizons": lambda node: tuple(item.integer(1) for item in node.one_or_many()),
-    "extra_quantiles": lambda node: tuple(item.fraction() for item in node.one_or_many()),
-    "reading": lambda node: Reading[node.choice(READINGS).upper()],
-    "partner_past": lambda node: PartnerPast[node.choice(("own", "anchor")).upper()],
-    "neighbourhood": lambda node: node.one_or_many()[0].fraction(),
-}
-_NEAR = (ScoreProtocol().neighbourhood,)
+    @property
+    def error_halflife(self) -> int | None:
+        """Epochs over which a watch spends half of the error; None: each has all of it."""
+        return self.judging[1]
 
-
-def _protocol(node: Node) -> tuple[ScoreProtocol, tuple[float, ...]]:
-    """Reads the protocol, and every neighbourhood for a control over them."""
-    if isinstance(node.value, Mapping) and "seed" in node.value:
-        raise node.error("seed is no part of it here; list the seeds under seeds")
-    if isinstance(node.value, str):
-        return ScoreProtocol(reading=_PROTOCOL["reading"](node)), _NEAR
-    section = node.section(tuple(_PROTOCOL))
-    protocol = ScoreProtocol(**{key: _PROTOCOL[key](item) for key, item in section.items()})
-    return protocol, section.read("neighbourhood", _neighbourhoods, _NEAR)
-
-
-def _neighbourhoods(node: Node) -> tuple[float, ...]:
-    found = tuple(item.fraction() for item in node.one_or_many())
-    if 0.0 in found or len(set(found)) < len(found):
-        raise node.found("numbers above 0 and up to 1, every one once")
-    return found
-
-
-def _evidence(node: Node) -> tuple[EvidenceOptions, int | None]:
-    """Reads the options, and the epochs over which a watch spends half of the error."""
-    section = node.section(("confidence", "resamples", "seed", "population", "error_halflife"))
-    halflife = section.pop("error_halflife", Node(ERROR_HALFLIFE))
-    population = section.pop("population", None)
-    given: dict[str, Any] = {
-        key: item.number() if key == "confidence" else item.integer(0, SEED_LIMIT)
-        for key, item in section.items()
-    }
-    if population is not None:
-        given["population"] = Population[population.choice(POPULATIONS).upper()]
-    options = EvidenceOptions(**given)
-    try:
-        check(options)
-    except ArgumentError as error:
-        raise section[error.field].error(error.description) from error
-    return options, None if halflife.value is False else halflife.integer(1)
-
-
-def _until_decided(node: Node) -> UntilDecided | None:
-    """Reads the size of a batch, or true for the default one."""
-    if node.value is False:
-        return None
-    return UntilDecided() if node.value is True else UntilDecided(node.integer(2))
-
-
-def _thresholds(node: Node, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
-    if not isinstance(node.value, str):
-        section = node.section(("ir", "sr", *_OF_FILE))
-        given: dict[str, Any] = {
-            key: item.text() if key in _OF_FILE else item.number() for key, item in section.items()
-        }
-        return Thresholds(**given), ()
-    try:
-        chosen = load_thresholds(beside / node.value)
-    except ArgumentError as error:
-        raise node.error(error.description) from error
-    return chosen.thresholds, tuple(f"{node.value}: {sentence}" for sentence in chosen.warnings)
+    @property
+    def document(self) -> dict[str, Any]:
+        """The file as plain values, with the thresholds that a file of its own holds."""
+        document = dict(self._source.value)
+        if isinstance(document.get("thresholds"), str):
+            document["thresholds"] = digested(self.thresholds)
+        plain: dict[str, Any] = json.loads(json.dumps(document))
+        return plain

@@ -6,7 +6,7 @@ import dataclasses
 import threading
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
@@ -14,11 +14,13 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
 from acpc_lab.sweeps.anchors import Depot, groups_of, named
-from acpc_lab.sweeps.plan import SweepPlan, check_dropped, make_plan
-from acpc_lab.sweeps.reading import Node
+from acpc_lab.sweeps.loading import folder_of, load_spec, read_spec
+from acpc_lab.sweeps.plan import Planner, SweepPlan, check_dropped
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.tasks import CellTask, SweepFolder
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps.spec import SweepSpec
 
 
 def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
@@ -103,9 +105,7 @@ class Sweep:
         Raises SweepFileError: It cannot be run; names the place and the fix.
         """
         place = Path(folder)
-        return cls(
-            read_spec(Node(document), place.name.removesuffix(".sweep"), place.parent), place
-        )
+        return cls(read_spec(document, place.name.removesuffix(".sweep"), place.parent), place)
 
     def run(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Runs every cell that has no score yet, and waits for all of them.
@@ -171,12 +171,12 @@ class Sweep:
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
         folder = self.folder.parent
-        return make_plan(
+        return Planner.of(
             self.spec,
-            list(client.checkpoints.list()),
+            client.checkpoints.list(),
             lambda anchors: named(anchors, folder, client),
             lambda anchors: groups_of(anchors, folder, client),
-        )
+        ).plan()
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -231,7 +231,7 @@ class Sweep:
             return before
         depot = depot_of(self.spec, client, link, self.folder.parent)
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = make_plan(self.spec, listed, depot.store, depot.groups)
+        plan = Planner.of(self.spec, listed, depot.store, depot.groups).plan()
         if before is not None and not options.get("drop"):
             check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:

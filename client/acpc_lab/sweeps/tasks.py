@@ -96,6 +96,11 @@ class SweepFolder:
         """Returns where the score of a cell is, or will be."""
         return self._results / f"{cell.id}.npz"
 
+    @property
+    def has_plan(self) -> bool:
+        """Whether there is a plan."""
+        return self._plan.exists()
+
     def read_plan(self) -> SweepPlan | None:
         """Reads the plan; None before there is one.
 

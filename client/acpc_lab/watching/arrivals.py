@@ -17,16 +17,6 @@ from acpc_lab.sweeps import CellTask, Label, SweepResults
 from acpc_lab.watching.finding import Stamp
 
 
-def run_of(ref: CheckpointRef, epoch: int) -> str:
-    """Names the training run: the folder above the checkpoint's where that is the epoch's."""
-    path = PurePosixPath(ref.name)
-    numbers = re.findall(r"\d+", path.name)
-    named_by_weights = re.search(r"\d", PurePosixPath(ref.weights).stem)
-    if named_by_weights or not numbers or int(numbers[-1]) != epoch or not path.parent.name:
-        return ref.name
-    return str(path.parent)
-
-
 @dataclass(frozen=True)
 class Arrival:
     """A checkpoint that has arrived: one name with one content.
@@ -48,12 +38,23 @@ class Arrival:
         text = "\0".join((self.ref.name, self.ref.weights, self.digest))
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
+    def __str__(self) -> str:
+        return f"{self.ref.name} ({self.ref.weights})"
+
     @property
     def labels(self) -> dict[str, Label]:
-        """Its training run and epoch, as a sweep's labels; none where its name has no number."""
+        """Its training run and epoch, as a sweep's labels; none where its name has no number.
+
+        The run is the folder above the checkpoint's where the checkpoint's is the epoch's.
+        """
         if self.epoch is None:
             return {}
-        return {"run": run_of(self.ref, self.epoch), "epoch": self.epoch}
+        path = PurePosixPath(self.ref.name)
+        numbers = re.findall(r"\d+", path.name)
+        in_weights = re.search(r"\d", PurePosixPath(self.ref.weights).stem)
+        of_epoch = not in_weights and numbers and int(numbers[-1]) == self.epoch
+        run = str(path.parent) if of_epoch and path.parent.name else self.ref.name
+        return {"run": run, "epoch": self.epoch}
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,6 @@ class ScoredCheckpoint:
 Listener = Callable[[ScoredCheckpoint], object]
 
 
-GONE = "its files were removed or replaced before it was scored"
-
-
 @dataclass(eq=False)
 class WatchedTask(CellTask):
     """A cell of a checkpoint in the folder.
@@ -112,14 +110,11 @@ class WatchedTask(CellTask):
         Raises FailedPrecondition: The content is gone; AcpcError: As ``CellTask.submit``.
         """
         if self.is_gone():
-            raise FailedPrecondition(GONE)
+            raise FailedPrecondition("its files were removed or replaced before it was scored")
         try:
             return super().submit(client, attempt)
         except NotFound as error:
             if self.cell.checkpoint.name not in error.message:
                 raise
-            raise extended(
-                error,
-                "the watched folder must be what the server has below its --checkpoint-root; "
-                "say with --prefix what it is called there",
-            ) from error
+            words = "the watched folder must be what the server has below its --checkpoint-root"
+            raise extended(error, f"{words}; say with --prefix what it is called there") from error

@@ -1,4 +1,4 @@
-"""Watches a folder: a campaign whose tasks arrive while it runs."""
+"""Watches a folder: a campaign whose cells arrive while it runs."""
 
 from __future__ import annotations
 
@@ -9,31 +9,30 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypedDict, Unpack
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
-from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Outcome
+from acpc_client import AcpcClient, CheckpointRef, Outcome
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, Entry, Link, Options, TaskState, check_options
+from acpc_lab.campaigns import Campaign, Entry, Link, Options, check_options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
-    GroupNames,
-    Label,
-    Store,
+    Planner,
     SweepFileError,
     SweepFolder,
     SweepPlan,
     SweepProgress,
     SweepResults,
-    SweepSpec,
-    cells_of,
     depot_of,
-    is_named,
+    item_of,
 )
-from acpc_lab.watching.arrivals import GONE, Arrival, Listener, ScoredCheckpoint, WatchedTask
+from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, WatchedTask
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps.spec import SweepSpec
 
 _POLL_S, _RETRY_S = 0.5, 5.0
 # Files that a line names.
@@ -95,9 +94,12 @@ class Watch:
         self._listeners = tuple(listeners)
         self._on_trouble = on_trouble
         self._disk = SweepFolder(folder)
-        self._reported: set[str] = set()
+        self._told: set[str] = set()
         self._skipped: set[Path] = set()
-        self._forget()
+        self._arrivals: dict[str, Arrival] = {}
+        self._cells: dict[str, tuple[Cell, ...]] = {}
+        self._open: dict[str, None] = {}
+        self._entries: dict[str, Entry] = {}
 
     def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
         """Watches until it is stopped.
@@ -134,30 +136,22 @@ class Watch:
     @property
     def unplanned(self) -> tuple[Arrival, ...]:
         """Checkpoints that cannot be scored yet, for reasons that were reported."""
-        return tuple(self._arrivals[key] for key in self._unplanned if not self._is_gone(key))
-
-    def _forget(self) -> None:
-        self._arrivals: dict[str, Arrival] = {}
-        self._latest: dict[CheckpointRef, Arrival] = {}
-        self._cells: dict[str, tuple[Cell, ...]] = {}
-        self._unplanned: dict[str, None] = {}
-        self._open: dict[str, None] = {}
-        self._entries: dict[str, Entry] = {}
+        waiting = (a for key, a in self._arrivals.items() if key not in self._cells)
+        return tuple(arrival for arrival in waiting if not self._is_gone(arrival))
 
     def _restore(self) -> None:
-        self._forget()
-        reported = set()
-        for event in self._disk.journal.events():
-            match event["event"]:
-                case "arrived":
-                    ref = CheckpointRef(event["checkpoint"], event["weights"])
-                    stamp = tuple(event["stamp"])
-                    self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
-                case "reported":
-                    reported.add(event["cell"])
-        self._entries = self._disk.journal.entries()
+        """Reads what has arrived, what became of it, and of what the listeners were told."""
+        journal, reported = self._disk.journal, set()
+        self._arrivals, self._cells = {}, {}
+        for event in journal.events():
+            if event["event"] == "arrived":
+                ref = CheckpointRef(event["checkpoint"], event["weights"])
+                stamp = tuple(event["stamp"])
+                self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
+            elif event["event"] == "reported":
+                reported.add(event["cell"])
+        self._entries = journal.entries()
         known = self._disk.read_plan()
-        self._has_plan = known is not None
         plan = self._plan(() if known is None else known.cells)
         if known not in (None, plan):
             self._disk.write_plan(plan)
@@ -166,14 +160,14 @@ class Watch:
             key = ids.get((cell.checkpoint, cell.content))
             if key is not None:
                 self._cells[key] = (*self._cells.get(key, ()), cell)
-        self._unplanned = {key: None for key in self._arrivals if key not in self._cells}
         self._open = {key: None for key in self._cells if key not in reported}
 
     def _plan(self, cells: tuple[Cell, ...]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, cells)
 
     def _note(self, arrival: Arrival) -> None:
-        self._arrivals[arrival.id] = self._latest[arrival.ref] = arrival
+        self._arrivals.pop(arrival.id, None)  # the latest of a name stands last
+        self._arrivals[arrival.id] = arrival
 
     def _run(self, client: AcpcClient, link: Link, options: WatchRun) -> None:
         on_update = options.get("on_update")
@@ -184,56 +178,36 @@ class Watch:
                 on_update(now)
 
         how = Options(options.get("concurrency") or self.spec.concurrency, self.spec.retries)
-        for key in tuple(self._open):
-            if self._is_given_up(key):
-                del self._open[key]
         campaign: Campaign[CellTask] = Campaign(client, link, (), how, self._disk.journal, moved)
         campaign.add([task for key in self._open for task in self._tasks(key)])
         depot = depot_of(self.spec, client, link, self.folder.parent)
         store = functools.cache(depot.store)
-        interval, look_at = options.get("interval", 2.0), 0.0
+        once, interval, look_at = options.get("once", False), options.get("interval", 2.0), 0.0
         while True:
             if time.monotonic() >= look_at:
-                for key in self._arriving(once=options.get("once", False)):
+                for arrival in self._arriving(once=once):
                     listed = link.ask(lambda: list(client.checkpoints.list()))
-                    self._make_cells(key, listed, store, depot.groups)
-                    campaign.add(self._tasks(key))
-                    campaign.turn()
+                    planner = Planner.of(self.spec, listed, store, depot.groups)
+                    if self._make_cells(arrival, planner):
+                        campaign.add(self._tasks(arrival.id))
+                        campaign.turn()
                 look_at = time.monotonic() + interval
             left = campaign.turn()
             self._report()
-            if options.get("once") and not left and not self.finder.unsettled:
+            if once and not left and not self.finder.unsettled:
                 return
             link.sleep(min(_POLL_S, interval))
             link.check()
 
     def _tasks(self, key: str) -> list[CellTask]:
-        cells = self._cells.get(key, ())
-        given = self.spec.name, self._disk
-        return [WatchedTask(x, *given, is_gone=lambda: self._is_gone(key)) for x in cells]
-
-    def _is_given_up(self, key: str) -> bool:
-        """Notes and reports a checkpoint that is gone before any job could score it."""
-        entries = {cell.id: self._entries.get(cell.id, Entry()) for cell in self._cells[key]}
-        states = {entry.state for entry in entries.values()}
-        if states == {TaskState.SUCCEEDED} or any(state.in_flight for state in states):
-            return False
-        if not self._is_gone(key):
-            return False
-        left = {cell: entry for cell, entry in entries.items() if not entry.state.done}
-        for cell, entry in left.items():
-            self._entries[cell] = dataclasses.replace(
-                entry, state=TaskState.FAILED, code=FailedPrecondition.code, message=GONE
-            )
-            self._disk.journal.note(cell, self._entries[cell])
-        if left:
-            ref = self._arrivals[key].ref
-            self._tell(f"{ref.name} ({ref.weights}) was removed or replaced before its score")
-        return True
-
-    def _is_gone(self, key: str) -> bool:
-        """Whether a checkpoint's files are gone or others now; not while the folder is away."""
         arrival = self._arrivals[key]
+        return [
+            WatchedTask(cell, self.spec.name, self._disk, is_gone=lambda: self._is_gone(arrival))
+            for cell in self._cells[key]
+        ]
+
+    def _is_gone(self, arrival: Arrival) -> bool:
+        """Whether a checkpoint's files are gone or others now; not while the folder is away."""
         found = self.finder.find(arrival.ref)
         if found is None:
             return self.finder.root.is_dir()
@@ -242,9 +216,9 @@ class Watch:
         except OSError:
             return False
 
-    def _arriving(self, *, once: bool) -> Iterator[str]:
-        """Yields the ids of checkpoints that want cells: those that waited, and new ones."""
-        yield from [key for key in self._unplanned if not self._is_gone(key)]
+    def _arriving(self, *, once: bool) -> Iterator[Arrival]:
+        """Yields the checkpoints that want cells: those that waited, and new ones."""
+        yield from self.unplanned
         try:
             found = self.finder.look()
         except OSError as error:
@@ -255,7 +229,9 @@ class Watch:
             return
         for path in self.finder.torn:
             self._tell(f"{path} is not whole, and has not changed for a while; left out")
-        self._tell_of_skipped(found)
+        latest = {arrival.ref: arrival for arrival in self._arrivals.values()}
+        meant = {item.path: item_of(self.spec, item.ref) is not None for item in found}
+        self._tell_of_skipped([x.path for x in found if x.ref.name and not meant[x.path]])
         for item in found:
             if not item.ref.name:
                 raise ArgumentError(
@@ -263,14 +239,13 @@ class Watch:
                     f"{self.finder.root} holds {item.ref.weights} itself: say what the server "
                     "calls this folder, its path below --checkpoint-root",
                 )
-            key = self._arrived(item) if is_named(self.spec, item.ref) else ""
-            if key and key not in self._cells:
-                yield key
+            arrival = self._arrived(item, latest.get(item.ref)) if meant[item.path] else None
+            if arrival is not None and arrival.id not in self._cells:
+                yield arrival
 
-    def _tell_of_skipped(self, found: Sequence[WeightsFile]) -> None:
+    def _tell_of_skipped(self, unnamed: Sequence[Path]) -> None:
         """Names what is there and will not be scored: each once, a few of those that are alike."""
         reasons: dict[str, list[Path]] = {}
-        unnamed = [x.path for x in found if x.ref.name and not is_named(self.spec, x.ref)]
         why_not = dict.fromkeys(unnamed, f"no item of checkpoints in {self.spec.name} means it")
         for path, why in (why_not | self.finder.skipped).items():
             if path not in self._skipped:
@@ -280,84 +255,78 @@ class Watch:
             more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
             self._tell(f"{', '.join(map(str, paths[:_NAMED]))}{more}: left out: {why}")
 
-    def _arrived(self, found: WeightsFile) -> str:
-        """Returns the id of a checkpoint that is new by its name or content; else nothing."""
-        if (known := self._latest.get(found.ref)) is not None and known.stamp == found.stamp:
-            return ""
+    def _arrived(self, found: WeightsFile, latest: Arrival | None) -> Arrival | None:
+        """Returns a checkpoint that is new by its name or content; None: it is known."""
+        if latest is not None and latest.stamp == found.stamp:
+            return None
         try:
             digest = found.digest()
         except OSError:
-            return ""
+            return None
         if stamp_of(found.path) != found.stamp:  # written while it was read; it comes again
             self.finder.unsettled = True
-            return ""
+            return None
         arrival = Arrival(found.ref, digest, found.epoch, found.stamp)
         self._disk.journal.append(
             "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
             digest=digest, epoch=found.epoch, stamp=list(found.stamp),
         )  # fmt: skip
         self._note(arrival)
-        if arrival.id not in self._cells:
-            self._unplanned[arrival.id] = None
-        return arrival.id
+        return arrival
 
-    def _make_cells(
-        self, key: str, listed: Sequence[Checkpoint], store: Store, groups: GroupNames
-    ) -> None:
+    def _make_cells(self, arrival: Arrival, planner: Planner) -> bool:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
-        arrival = self._arrivals[key]
         try:
-            found = cells_of(self.spec, arrival.ref, listed, store, groups)
+            found = planner.cells_of(arrival.ref)
         except SweepFileError as error:
-            self._tell(f"{arrival.ref.name} ({arrival.ref.weights}) waits: {error.message}")
-            return
+            self._tell(f"{arrival} waits: {error.message}")
+            return False
         sure = at_epoch(self.spec.evidence, arrival.epoch, self.spec.error_halflife)
         cells = tuple(
             dataclasses.replace(
-                cell, content=arrival.digest, evidence=sure, labels=_labels(arrival, cell)
+                cell,
+                content=arrival.digest,
+                evidence=sure,
+                # The name tells run and epoch where the file does not.
+                labels=cell.labels
+                if cell.labels.keys() & {"epoch", "step"}
+                else {**arrival.labels, **cell.labels},
             )
             for cell in found
         )
-        if self._has_plan:
-            self._disk.add_cells(key, cells)
+        if self._cells or self._disk.has_plan:
+            self._disk.add_cells(arrival.id, cells)
         else:
             self._disk.write_plan(self._plan(cells))
-        self._has_plan = True
-        self._cells[key] = cells
-        del self._unplanned[key]
+        self._cells[arrival.id] = cells
         if cells:
-            self._open[key] = None
+            self._open[arrival.id] = None
+        return True
 
     def _report(self) -> None:
-        """Tells the listeners of the checkpoints that have come to their end."""
+        """Tells the listeners of the checkpoints that have come to their end.
+
+        The next run tries again what has no score, unless it is gone.
+        """
         for key in tuple(self._open):
-            cells = self._cells[key]
+            cells, arrival, spec = self._cells[key], self._arrivals[key], self.spec
             if not all(self._entries.get(cell.id, Entry()).state.done for cell in cells):
                 continue
-            scored = self._scored(self._arrivals[key], cells)
+            about = (spec.name, spec.description, self.folder)
+            results = SweepResults(*about, cells, self._entries)
+            scored = ScoredCheckpoint(arrival, results, results.outcome(self.gate))
             for listener in self._listeners:
                 try:
                     listener(scored)
                 except Exception as error:  # noqa: BLE001 - the watch goes on
                     code = error.code if isinstance(error, AcpcError) else type(error).__name__
-                    self._on_trouble(f"{scored.arrival.ref.name}: {code}: {error}")
-            if scored.outcome is not Outcome.UNSPECIFIED:  # else the next run tries it again
+                    self._on_trouble(f"{arrival.ref.name}: {code}: {error}")
+            if scored.outcome is not Outcome.UNSPECIFIED or self._is_gone(arrival):
                 self._disk.journal.append("reported", key)
             del self._open[key]
 
-    def _scored(self, arrival: Arrival, cells: tuple[Cell, ...]) -> ScoredCheckpoint:
-        spec = self.spec
-        results = SweepResults(spec.name, spec.description, self.folder, cells, self._entries)
-        return ScoredCheckpoint(arrival, results, results.outcome(self.gate))
-
     def _tell(self, words: str) -> None:
         """Reports a trouble that may last, once."""
-        if words not in self._reported:
-            self._reported.add(words)
+        if words not in self._told:
+            self._told.add(words)
             self._on_trouble(words)
-
-
-def _labels(arrival: Arrival, cell: Cell) -> dict[str, Label]:
-    """The labels that the file gives, with run and epoch by its name where these tell no epoch."""
-    numbered = cell.labels.keys() & {"epoch", "step"}
-    return {**({} if numbered else arrival.labels), **cell.labels}

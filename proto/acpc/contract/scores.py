@@ -26,6 +26,18 @@ MEANING = (
     "to both thresholds."
 )
 """What the names of a score's numbers stand for, in a line."""
+TITLES = {
+    "ir_relative": "relative IR",
+    "sr": "SR",
+    "score": "S",
+    "delta_score": "delta S",
+    "ir_raw": "raw IR",
+    "rounding_floor": "rounding floor",
+    "anchors": "anchors",
+    "eligible": "eligible",
+    "median_latent_distance": "latent distance",
+}
+"""What people read for a score's numbers: in its table, in comparisons, limits and sweeps."""
 _AXES = (
     "R: how far an anchor's perturbed prediction ends from the clean one; D: how far the clean "
     "prediction of another state does"
@@ -239,47 +251,34 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
 
         ``wide``: the intervals of the other population, too.
         """
-        verdict, limits, found = self.verdict, self.verdict.thresholds, self.evidence
+        limits, found = self.verdict.thresholds, self.evidence
         sides = [side for side in (self.checkpoint, self.reference) if side is not None]
-
-        def screened(name: str) -> object:
-            """A number; as text where four digits put it on its threshold, on which it is not."""
-            number = self.checkpoint.sr if name == "sr" else getattr(verdict, name)
-            text = "-" if number is None else beside(number, verdict.limit(name), ".4g")
-            return number if text == cell(number) else text
-
-        rows: dict[str, tuple[list[object], str, str]] = {
-            "IR relative": (
-                [screened("ir_relative"), 1.0],
-                "ir_relative",
-                f"at most {limits.ir:g}",
-            ),
-            "SR": (
-                [screened("sr"), *(side.sr for side in sides[1:])],
-                "sr",
-                f"at least {limits.sr:g}",
-            ),
-            "score S": ([screened("score"), None], "score", "at least 0"),
-            "S above the reference's": ([verdict.delta_score, None], "delta_score", ""),
-            "IR raw": ([side.ir_raw for side in sides], "ir_raw", ""),
-            "rounding floor": ([side.rounding_floor for side in sides], "", ""),
-            "anchors": ([side.anchors for side in sides], "", ""),
-            "eligible for SR": ([side.eligible for side in sides], "", ""),
-            "median latent distance": ([side.median_latent_distance for side in sides], "", ""),
-        }
-        names = [side.checkpoint.name for side in sides]
-        names[1:] = [f"{name} (reference)" for name in names[1:]]
-        columns = {
-            name: [values[index] for values, *_ in rows.values()]
-            for index, name in enumerate(names)
-        }
+        columns: dict[str, list[object]] = {"": list(TITLES.values())}
+        for index, side in enumerate(sides):
+            name = side.checkpoint.name
+            columns[f"{name} (reference)" if index else name] = [
+                self._shown(number, side, first=not index) for number in TITLES
+            ]
         if found is not None:
-            held = [getattr(found, field, None) for _, field, _ in rows.values()]
+            held = [getattr(found, number, None) for number in TITLES]
             columns[f"{100 * found.confidence:g} % interval"] = held
             if wide and found.other is not None:
-                other = [getattr(found.other, field, None) for _, field, _ in rows.values()]
+                other = [getattr(found.other, number, None) for number in TITLES]
                 columns[f"of {found.other.population.words}"] = other
-        return {"": list(rows), **columns, "wanted": [wanted for *_, wanted in rows.values()]}
+        wanted = {"ir_relative": f"at most {limits.ir:g}", "sr": f"at least {limits.sr:g}"}
+        wanted["score"] = "at least 0"
+        return {**columns, "wanted": [wanted.get(number, "") for number in TITLES]}
+
+    def _shown(self, name: str, side: CheckpointScore, *, first: bool) -> object:
+        """A number; as text where four digits put it on its threshold, on which it is not."""
+        if not hasattr(side, name) and not first:
+            return 1.0 if name == "ir_relative" else None
+        number = getattr(side, name) if hasattr(side, name) else getattr(self.verdict, name)
+        limit = self.verdict.limit(name)
+        if not first or number is None or limit is None:
+            return number
+        text = beside(number, limit, ".4g")
+        return number if text == cell(number) else text
 
     def plot(self) -> Any:
         """The picture of the score, under its verdict and what its axes mean; see ``Tabular``."""

@@ -29,24 +29,17 @@ class FrameSource:
 
     Attributes:
         key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        pixels: The request's frames, uint8 (m, height, width, 3), of which it takes ``rows``.
+        pixels: The request's frames, uint8 (m, height, width, 3).
+        start: First of those that it takes.
+        count: Number of frames.
         drawn: The view to draw of them; None for the frames as they are.
     """
 
     key: bytes
     pixels: np.ndarray
-    rows: slice
+    start: int
+    count: int
     drawn: tuple[PerturbationSet, View] | None = None
-
-    @property
-    def start(self) -> int:
-        """First of its rows."""
-        return self.rows.start or 0
-
-    @property
-    def count(self) -> int:
-        """Number of frames."""
-        return len(self.pixels[self.rows])
 
     @property
     def place(self) -> _Place:
@@ -73,10 +66,7 @@ class FrameSources:
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
         """Make a source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
-        return [
-            FrameSource(self._key(frame), frames, slice(row, row + 1))
-            for row, frame in enumerate(frames)
-        ]
+        return [FrameSource(self._key(frame), frames, row, 1) for row, frame in enumerate(frames)]
 
     def views(self, history: Sequence[FrameSource], views: Views) -> list[list[FrameSource]]:
         """Make sources of each distinct view of a history that is given by its own sources.
@@ -88,7 +78,7 @@ class FrameSources:
             pixels = history[0].pixels
             return [[] if _same_frames(view, pixels) else self.frames(view) for view in views]
         keys = b"".join(frame.key for frame in history)
-        whole = FrameSource(keys, history[0].pixels, slice(None))
+        whole = FrameSource(keys, history[0].pixels, 0, len(history))
         specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
         for view in distinct_views(views):

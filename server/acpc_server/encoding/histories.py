@@ -24,8 +24,8 @@ from acpc_server.numerics import input_size
 from acpc_server.perturb import PIECE_WORK, check_drawing
 from acpc_server.scheduling import Priority, RequestContext
 
-# Latents by key, or why there are none.
-_Found: TypeAlias = "dict[bytes, Tensor | AcpcError]"
+# Latents by key, or why there are none; None: a view that is its history, bit for bit.
+_Found: TypeAlias = "dict[bytes, Tensor | AcpcError | None]"
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
 
@@ -258,7 +258,7 @@ class HistoryEncoder:
                     found[source.key] = x
                 else:
                     latents = next(parts)
-                    found[source.key] = latents[:0] if source.drawn and is_history else latents
+                    found[source.key] = None if source.drawn and is_history else latents
         return found
 
     def _grouped(
@@ -303,18 +303,20 @@ def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcErr
 
 
 def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tensor:
-    """Return latents of a view; where it is the history itself, ``clean`` (h, dim)."""
+    """Return latents of a view; where it is the history itself, those of ``clean`` (h, dim)."""
     if not view:
         return clean
-    parts = [(source, _latents_of(source, found)) for source in view]
-    return torch.cat([x if len(x) else clean[source.rows] for source, x in parts])
+    return torch.cat([_latents_of(source, found, clean) for source in view])
 
 
-def _latents_of(source: FrameSource, found: _Found) -> Tensor:
-    """Return latents of a source; of a view that is its history there are no rows."""
+def _latents_of(source: FrameSource, found: _Found, clean: Tensor | None = None) -> Tensor:
+    """Return latents of a source, or of the rows of ``clean`` that it equals."""
     latents = found[source.key]
     if isinstance(latents, AcpcError):
         raise source.located(latents)
+    if latents is None:
+        assert clean is not None  # noqa: S101 - views alone can be their history
+        return clean[source.start : source.start + source.count]
     return latents
 
 

@@ -22,3 +22,4 @@ from acpc_server.engine.sizes import (
     pool_rows_per_call,
     rollouts_per_call,
 )
+from acpc_server.engine.work import Work

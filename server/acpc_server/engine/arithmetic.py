@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import cache
 
 import torch
@@ -80,9 +80,10 @@ def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
     """Run the block without gradients and in ``mode``, in the device's thread."""
     torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
     torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
+    reduced = mode is NumericMode.BF16
     with (
         torch.inference_mode(),
-        torch.autocast(device.type, torch.bfloat16, enabled=mode is NumericMode.BF16),
+        torch.autocast(device.type, torch.bfloat16) if reduced else nullcontext(),
     ):
         yield
 

@@ -14,7 +14,7 @@ from acpc.contract import Checkpoint, CheckpointRef, CheckpointState
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.errors import FailedPrecondition, NotFound
+from acpc_server.errors import AcpcError, FailedPrecondition, NotFound
 from acpc_server.models import (
     CheckpointEntry,
     CheckpointLimits,
@@ -93,6 +93,13 @@ class CheckpointCache:
                     reason="CHECKPOINT_CHANGED",
                 )
         return loaded
+
+    def is_loaded(self, name: str, weights: str) -> bool:
+        """Whether :meth:`get` would read no weights now."""
+        try:
+            return self._fresh(find_checkpoint(self._root, name, weights)) is not None
+        except AcpcError:
+            return False  # as get will say
 
     def count_request(self, checkpoint: CachedCheckpoint) -> None:
         """Count a request for a checkpoint, however often that has it loaded."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from typing import Any, TypeVar
 
@@ -30,23 +33,29 @@ from acpc_server.engine.sizes import (
     rollout_work,
     rollouts_per_call,
 )
-from acpc_server.errors import AcpcError
+from acpc_server.engine.work import Work
+from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded, ResourceExhausted
 from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
-    AdmissionController,
-    BatchQueue,
+    RETRY_SECONDS,
+    Admission,
     Chunk,
-    ConcurrencyLimiter,
+    DeviceQueue,
     Priority,
     RequestContext,
-    Slots,
 )
 
 PROPRIO_ROWS = 4096
 MAX_LATENTS = 2**30
+# Requests whose dear views are drawn at a time.
+DRAWING = 2
+# A request may wait for memory for this share of the time that it has left.
+PATIENCE = 0.5
+# One that waits for others is rejected while this share of its time is left, or so many seconds.
+LAST_SHARE, LAST_SECONDS = 0.1, 0.1
+PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 class DeviceClient:
@@ -57,7 +66,7 @@ class DeviceClient:
     Given a :class:`DeviceContext`, in the device's thread, everything is computed at once.
 
     Args:
-        admission: Admits interactive chunks, and learns what they cost; one of its own when None.
+        admission: Admits requests; one of its own when None.
         merge: Whether chunks may share a device call.
         latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
         threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
@@ -69,7 +78,7 @@ class DeviceClient:
         device: torch.device,
         metrics: Metrics,
         *,
-        admission: AdmissionController | None = None,
+        admission: Admission | None = None,
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
@@ -80,43 +89,98 @@ class DeviceClient:
         # Bytes of latents that a request or a step of a job holds; the pieces of predictions of all
         # interactive requests take as much together, in float64 8 bytes a coordinate.
         self.max_latents = MAX_LATENTS
-        self.places = Slots(MAX_LATENTS // (8 * HELD_LATENTS), "a piece of wide predictions")
-        self.limiter = ConcurrencyLimiter()
-        self._drawing = ConcurrencyLimiter()
+        self.places = threading.BoundedSemaphore(MAX_LATENTS // (8 * HELD_LATENTS))
         self.metrics = metrics
+        self._drawing = threading.BoundedSemaphore(DRAWING)
         self._merge = merge
-        self._admission = admission = admission or AdmissionController()
-        self._queue = BatchQueue(metrics, admission, self.limiter)
+        self._queue = DeviceQueue(metrics, admission or Admission())
         self._device = Device(device, metrics)
-        self.owner = DeviceOwner(
-            device,
-            metrics,
-            self._queue,
-            admission.latency,
-            threads=threads,
-            on_failed=on_failed,
-        )
+        self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
 
-    def place(self, coordinates: int, context: RequestContext) -> AbstractContextManager[None]:
-        """Wait for a place to hold wide predictions; raises as :meth:`Slots.slot`.
+    def is_large(self, work: Work[Any]) -> bool:
+        """Whether a request takes several device calls, or a place, or has dear views to draw."""
+        dear = work.drawing > IN_PLACE_WORK and self.device.type == "cpu"
+        return dear or work.rows > work.max_rows or work.coordinates > UNCOUNTED_LATENTS
 
-        Few requests hold pieces at a time. Take it before a slot of :attr:`limiter`.
+    async def ask(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
+        """Have the device compute a request that is not large; returns what is to be finished.
+
+        Raises as :meth:`run`.
         """
-        return nullcontext() if coordinates <= UNCOUNTED_LATENTS else self.places.slot(context)
+        chunk = self._chunk(work, context, asyncio.get_running_loop())
+        remaining = context.remaining()
+        if remaining is not None and context.waits:
+            remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
+        self._queue.put(chunk)
+        try:
+            async with asyncio.timeout(remaining):
+                return await chunk.future
+        except TimeoutError:
+            context.cancel()
+            if not context.waits:
+                raise DeadlineExceeded(PASSED) from None
+            raise ResourceExhausted(
+                "the device is busy, and this request would be late; allow more time or try again "
+                "later",
+                reason="DEADLINE_CANNOT_BE_MET",
+                retry_after=RETRY_SECONDS,
+            ) from None
+
+    def run(self, work: Work[T], context: RequestContext) -> T:
+        """Answer a request, large or not, in a thread that may wait.
+
+        Raises Cancelled, DeadlineExceeded: As the context says; ResourceExhausted: It would be
+        late, or memory is short; Unavailable: The engine is closed, or its device has failed;
+        AcpcError: The work's own.
+        """
+        if not self.is_large(work) and context.priority is Priority.INTERACTIVE:
+            return work.finish(self._result(self._chunk(work, context)))
+        with self.place(work.coordinates, context):
+            (outcome,) = work.compute([work.payload], context)
+        if isinstance(outcome, AcpcError):
+            raise outcome
+        return work.finish(outcome)
+
+    @contextmanager
+    def place(self, coordinates: int, context: RequestContext) -> Iterator[None]:
+        """Hold a place for wide predictions, of which few requests hold pieces at a time.
+
+        Raises Cancelled, DeadlineExceeded: As the context; ResourceExhausted: Half of the request's
+        time has passed without one.
+        """
+        context.check()
+        if coordinates <= UNCOUNTED_LATENTS or context.priority is Priority.JOB:
+            yield
+            return
+        remaining = context.remaining()
+        if not self.places.acquire(timeout=None if remaining is None else PATIENCE * remaining):
+            raise ResourceExhausted(
+                "as many requests as may hold a piece of wide predictions, and none of them has "
+                "ended in half of this one's time; allow more time or try again later",
+                reason="MEMORY_BUSY",
+                retry_after=RETRY_SECONDS,
+            )
+        try:
+            context.check()
+            yield
+        finally:
+            self.places.release()
 
     @contextmanager
     def drawing(self, work: float, context: RequestContext) -> Iterator[Callable[[], None]]:
         """Draw views in the block, which calls what it is given before each piece.
 
-        On a CPU dear ones have slots of their own, that change hands between pieces: cheap requests
-        find that of :attr:`limiter` free. Raises, as what it gives does, as :meth:`Slots.slot`.
+        On a CPU few requests draw dear ones at a time. Raises, as what it gives does, as the
+        context says.
         """
         cheap = context.priority is Priority.INTERACTIVE and work <= IN_PLACE_WORK
         if cheap or self.device.type != "cpu" or isinstance(context, DeviceContext):
             yield context.check
         else:  # on one thread, or the device's would wait for each other's
-            with self.limiter.given_up(context), self._drawing.slot(context), own_threads(1):
-                yield partial(self._drawing.take_turns, context)
+            line = nullcontext() if context.priority is Priority.JOB else self._drawing
+            with line, own_threads(1):
+                context.check()
+                yield context.check
 
     def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
         """Cast a model's bf16 weights in this thread: in the device's, others would wait for it."""
@@ -257,44 +321,6 @@ class DeviceClient:
         parts, mode = list(zip(*columns, strict=True)), NumericMode.FP32
         return self._run("tangent", mode, kind, parts, compute, size, context, merge=False)
 
-    def share(
-        self,
-        primitive: str,
-        kind: tuple[Hashable, ...],
-        payload: T,
-        compute: Callable[[Sequence[T], RequestContext], Sequence[U | AcpcError]],
-        context: RequestContext,
-        *,
-        rows: int,
-        max_rows: int,
-        drawing: float = 0.0,
-    ) -> U:
-        """Answer a request by one device call, which pairs share with others of their kind.
-
-        ``compute`` is called in the device's thread with the payloads of all of them, of at most
-        ``max_rows`` together, and a :class:`DeviceContext` to pass on. An answer that is an
-        AcpcError is raised to its request alone; after an error that is raised every request is
-        computed by itself. For a request that is larger than a call, or has dear views to draw,
-        ``compute`` is called in the caller's thread, with the caller's context, and so queues one
-        chunk after another.
-        """
-        dear = drawing > IN_PLACE_WORK and self.device.type == "cpu"
-        if dear or rows > max_rows or context.priority is not Priority.INTERACTIVE:
-            with self.limiter.slot(context):
-                (outcome,) = compute([payload], context)
-            if isinstance(outcome, AcpcError):
-                raise outcome
-            return outcome
-
-        def together(payloads: Sequence[T]) -> Sequence[U | AcpcError]:
-            return compute(payloads, DeviceContext())
-
-        kind = (primitive, *kind)
-        merge = self._merge and primitive == "pair"  # certificates follow from one request alone
-        chunk = Chunk(primitive, kind, payload, rows, together, context, merge, max_rows)
-        answer: U = self._result(chunk)
-        return answer
-
     def verify(self, context: RequestContext) -> None:
         """Have the device compute a known product; this server leaves where it is another one.
 
@@ -338,9 +364,23 @@ class DeviceClient:
             outputs.append(self._result(chunk))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
+    def _chunk(self, work: Work[Any], context: RequestContext, loop: Any = None) -> Chunk:  # noqa: ANN401
+        kind = (work.primitive, *work.kind)
+        merge = self._merge and work.primitive == "pair"  # certificates follow from one request
+        sizes = work.rows, work.in_one_call, context, merge, work.max_rows
+        return Chunk(work.primitive, kind, work.payload, *sizes, loop)
+
     def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
-        chunk.context.check()
+        """Queue a chunk and wait for its answer in this thread."""
+        context, future = chunk.context, chunk.future
+        context.check()
         self._queue.put(chunk)
-        chunk.context.wait_on(chunk.future)
-        reserve = self._admission.reserve(chunk.work, chunk.context)
-        return self.limiter.result(chunk.future, chunk.context, reserve)
+        context.wait_on(future)
+        try:
+            return future.result(context.remaining())
+        except CancelledError:
+            raise Cancelled("the request was cancelled") from None
+        except TimeoutError:
+            if not future.cancel() and future.done():  # at the last moment, or by this error
+                return future.result()
+            raise DeadlineExceeded(PASSED) from None

@@ -17,22 +17,9 @@ from acpc.contract import NumericMode
 
 from acpc_server.engine.answers import accelerator_failed
 from acpc_server.engine.self_test import self_test
-from acpc_server.errors import (
-    AcpcError,
-    Cancelled,
-    DeadlineExceeded,
-    DeviceFailed,
-    ResourceExhausted,
-    shortage,
-)
+from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import (
-    RETRY_SECONDS,
-    BatchQueue,
-    Chunk,
-    LatencyModel,
-    Work,
-)
+from acpc_server.scheduling import RETRY_SECONDS, Chunk, DeviceQueue, settle
 
 log = structlog.get_logger("acpc.engine")
 # A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
@@ -50,8 +37,7 @@ class DeviceOwner:
         self,
         device: torch.device,
         metrics: Metrics,
-        queue: BatchQueue,
-        latency: LatencyModel,
+        queue: DeviceQueue,
         *,
         threads: int,
         on_failed: Callable[[str], None],
@@ -59,7 +45,6 @@ class DeviceOwner:
         self._device = device
         self._metrics = metrics
         self._queue = queue
-        self._latency = latency
         self._on_failed = on_failed
         self._failing = threading.Lock()
         self._calls = 0
@@ -92,22 +77,17 @@ class DeviceOwner:
                 torch.set_num_threads(threads)
             torch.get_num_threads()  # settles this thread's count, whatever others set later
             self._ready.set()
-            while self._serve_next():
+            while self._serve(self._queue.take()):
                 pass
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")
 
-    def _serve_next(self) -> bool:
-        # One call a batch, so that an idle device holds on to no frames and to no model.
-        batch = self._queue.take()
-        if ready := [chunk for chunk in batch if _still_wanted(chunk)]:
-            self._serve(ready)
-        return bool(batch)
-
-    def _serve(self, batch: list[Chunk]) -> None:
-        first = batch[0]
-        rows = sum(chunk.rows for chunk in batch)
+    def _serve(self, batch: list[Chunk]) -> bool:
+        """Compute chunks that share a call; returns whether there were any."""
+        if not batch:
+            return False
+        first, rows = batch[0], sum(chunk.rows for chunk in batch)
         started = time.perf_counter()
         self._calls += 1
         self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
@@ -119,22 +99,14 @@ class DeviceOwner:
             if (answer := self._answer(error)) is None:
                 raise
             if len(batch) == 1 or isinstance(answer, ResourceExhausted):
-                for chunk in batch:
-                    chunk.reject(answer)
+                settle((chunk, answer) for chunk in batch)
             else:  # whose fault it is shows when each is computed alone
                 for chunk in batch:
                     self._serve([chunk])
-            return
+            return True
         finally:
             self.call = ""
         seconds = time.perf_counter() - started
-        self._observe(batch, rows, started, seconds)
-        for chunk, outcome in zip(batch, outcomes, strict=True):
-            chunk.answer(outcome)
-
-    def _observe(self, batch: list[Chunk], rows: int, started: float, seconds: float) -> None:
-        first = batch[0]
-        self._latency.learn(Work(first.kind, rows), seconds)
         priority = first.context.priority.name.lower()
         self._metrics.compute.labels(first.primitive, priority).observe(seconds)
         for chunk in batch:
@@ -142,11 +114,19 @@ class DeviceOwner:
             chunk.context.queue_seconds += waited
             chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
+        settle(zip(batch, outcomes, strict=True))
+        return True
 
     def _answer(self, error: Exception) -> Exception | None:
         """Return the error that callers of a failed call get; None when the device is at fault."""
         if isinstance(error, torch.OutOfMemoryError):
-            return _out_of_memory(error)
+            answer = ResourceExhausted(
+                "the device is out of memory; unload checkpoints or send fewer frames",
+                reason="DEVICE_MEMORY",
+                retry_after=RETRY_SECONDS,
+            )
+            answer.__cause__ = error
+            return answer
         if isinstance(error, DeviceFailed) or accelerator_failed(error):
             return None
         if isinstance(error, AcpcError):
@@ -158,25 +138,3 @@ class DeviceOwner:
             return None if self_test(self._device, [NumericMode.FP32]) else error
         except Exception as another:  # noqa: BLE001
             return shortage(another)
-
-
-def _still_wanted(chunk: Chunk) -> bool:
-    """Return whether to compute the chunk; reject it when its caller has run out of time."""
-    if not chunk.future.set_running_or_notify_cancel():
-        return False
-    try:
-        chunk.context.check()
-    except (Cancelled, DeadlineExceeded) as error:
-        chunk.reject(error)
-        return False
-    return True
-
-
-def _out_of_memory(cause: torch.OutOfMemoryError) -> ResourceExhausted:
-    error = ResourceExhausted(
-        "the device is out of memory; unload checkpoints or send fewer frames",
-        reason="DEVICE_MEMORY",
-        retry_after=RETRY_SECONDS,
-    )
-    error.__cause__ = cause
-    return error

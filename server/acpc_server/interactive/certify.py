@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -13,7 +14,7 @@ from acpc.arrays import NDArray
 from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
-from acpc_server.engine import pool_rows_per_call
+from acpc_server.engine import Work, pool_rows_per_call
 from acpc_server.interactive.certificates import certified_severities, certify_views, may_change
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
@@ -28,7 +29,6 @@ from acpc_server.interactive.pieces import (
     pieces_of,
     pool_calls,
     pool_cost,
-    room_for,
     share_clean,
 )
 from acpc_server.interactive.planning import check_pool
@@ -42,14 +42,25 @@ def certify_pool(
     context: RequestContext,
     given: CandidatePool | None = None,
 ) -> PoolCertificate:
-    """Bound and certify one pool (Prop. fixed-pool-certificates in the paper).
+    """Certify in this thread; raises as :func:`pool_work`, and as :meth:`DeviceClient.run`."""
+    moment = opened.asked if isinstance(opened, EncodedMoment) else opened
+    return moment.engine.run(pool_work(opened, candidates, context, given), context)
+
+
+def pool_work(
+    opened: Moment | EncodedMoment,
+    candidates: np.ndarray,
+    context: RequestContext,
+    given: CandidatePool | None = None,
+) -> Work[PoolCertificate]:
+    """Prepare to bound and certify one pool (Prop. fixed-pool-certificates in the paper).
 
     ``candidates`` are action sequences, float32 (J, H, block width). A moment without latents is
     encoded first. The pool shares no device call, so the bits of the answer follow from the request
     alone. Equal candidates of equal offsets and marks are one choice.
     Raises InvalidArgument: The pool does not fit the moment or a limit; names the field;
-    FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded, ResourceExhausted,
-    Unavailable: From the engine.
+    ResourceExhausted: It would be late. The work raises FailedPrecondition: A prediction is not
+    finite.
     """
     moment = opened.asked if isinstance(opened, EncodedMoment) else opened
     check_pool(moment, candidates.shape)
@@ -67,12 +78,28 @@ def certify_pool(
     else:
         context.price(calls)
     shape = moment.request.history.shape, candidates.shape
-    with room_for(moment, rows, horizon, context):
-        measured = engine.share(
-            "pool", (moment.mode, id(moment.checkpoint.model), *shape), asked, _measure, context,
-            rows=asked.rows(most), max_rows=most, drawing=drawing,
-        )  # fmt: skip
-    encoded, order = measured.moment, measured.order
+    return Work(
+        "pool",
+        (moment.mode, id(moment.checkpoint.model), *shape),
+        asked,
+        _measure,
+        rows=asked.rows(most),
+        max_rows=most,
+        drawing=drawing,
+        coordinates=rows * horizon * moment.card.latent_dim,
+        finish=partial(_certificate, asked, candidates, context, given),
+    )
+
+
+def _certificate(
+    asked: _Request,
+    candidates: np.ndarray,
+    context: RequestContext,
+    given: CandidatePool | None,
+    measured: _Pool,
+) -> PoolCertificate:
+    encoded, order, pool = measured.moment, measured.order, asked.pool
+    moment = encoded.asked
     views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
     top1 = [view.top1.certified for view in views]
     elite = [view.elite is not None and view.elite.certified for view in views]

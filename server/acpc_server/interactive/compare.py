@@ -36,6 +36,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import (
     CachedCheckpoint,
     DeviceClient,
+    Work,
     equal_rows,
     held_rows,
     require_mode,
@@ -76,11 +77,17 @@ class PairComparer:
     def compare(
         self, checkpoint: CachedCheckpoint, request: PairRequest, context: RequestContext
     ) -> PairComparison:
-        """Compute ACPC_H, ACPC_1, step distances, encoder shift and, given a future, error drift.
+        """Compare in this thread; raises as :meth:`work`, and as :meth:`DeviceClient.run`."""
+        return self._engine.run(self.work(checkpoint, request, context), context)
+
+    def work(
+        self, checkpoint: CachedCheckpoint, request: PairRequest, context: RequestContext
+    ) -> Work[PairComparison]:
+        """Prepare ACPC_H, ACPC_1, step distances, encoder shift and, given a future, error drift.
 
         Raises InvalidArgument: A field does not fit the checkpoint or a limit; names the field;
-        FailedPrecondition: The predictions are not finite; Cancelled, DeadlineExceeded,
-        ResourceExhausted, Unavailable: From the engine.
+        ResourceExhausted: It would be late. The work raises FailedPrecondition: The predictions are
+        not finite.
         """
         model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
         weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
@@ -108,21 +115,25 @@ class PairComparer:
         )
         context.price(calls + rollouts)
         predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
-        with self._engine.place(predicted, context):
-            measured = self._engine.share(
-                "pair",
-                (mode, id(model), history.shape, request.action_blocks.shape, future is None),
-                _Pair(sources, request.action_blocks, weights),
-                partial(self._measure, model, mode),
-                context,
-                rows=sources.frames,
-                max_rows=self._encoder.frames_per_call(model, history),
-                drawing=drawing,
+
+        def finish(measured: Sequence[_ViewDistances]) -> PairComparison:
+            results = (
+                PairResult(view.spec_index, view.draw, *measured[row])
+                for view, row in view_rows(views)
             )
-        results = (
-            PairResult(view.spec_index, view.draw, *measured[row]) for view, row in view_rows(views)
+            return PairComparison(tuple(results), receipt)
+
+        return Work(
+            "pair",
+            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
+            _Pair(sources, request.action_blocks, weights),
+            partial(self._measure, model, mode),
+            rows=sources.frames,
+            max_rows=self._encoder.frames_per_call(model, history),
+            drawing=drawing,
+            coordinates=predicted,
+            finish=finish,
         )
-        return PairComparison(tuple(results), receipt)
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:
         """Compute once, for no caller: the first call of a network prepares for its shapes.

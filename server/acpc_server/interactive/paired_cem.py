@@ -169,7 +169,7 @@ class PairedCem:
         moment, encoded, budget = self._moment, self._encoded, self.budget
         rows = (1 + 2 * len(encoded.views)) * budget.candidates
         context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
-        with room_for(moment, rows, budget.horizon, context), moment.engine.limiter.slot(context):
+        with room_for(moment, rows, budget.horizon, context):
             clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
             size = group_size(moment, 2 * budget.candidates, budget.horizon)
             groups = [

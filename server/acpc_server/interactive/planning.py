@@ -62,8 +62,7 @@ class Planner:
         ResourceExhausted, Unavailable: From the engine.
         """
         moment.price(context)
-        with self._engine.limiter.slot(context):
-            return moment.encoded(context)
+        return moment.encoded(context)
 
 
 def _check_fit(moment: Moment) -> None:

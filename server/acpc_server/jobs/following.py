@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import structlog
@@ -19,19 +20,27 @@ LOOK_SHARE = 0.05
 Changed: TypeAlias = "Callable[[Job | AcpcError | None], None]"
 
 
-class _FollowedJob:
-    def __init__(self, job: Job) -> None:
-        self.job = job
-        self.followers: list[Changed] = []
-        self.changed = self.next_look = time.monotonic()
+@dataclass(eq=False)
+class _Followed:
+    job: Job
+    followers: list[Changed] = field(default_factory=list)
+    changed: float = field(default_factory=time.monotonic)
+    next_look: float = 0.0
 
-    def look_later(self, now: float) -> None:
+    def note(self, found: Job | AcpcError) -> bool:
+        """Pass on what has changed, and set the next look; whether the job has ended."""
+        now = time.monotonic()
+        state = None if isinstance(found, AcpcError) else (found.state, found.progress)
+        if state != (self.job.state, self.job.progress):
+            self.changed = now
+            for changed in self.followers:
+                changed(found)
         pause = max(FIRST_LOOK_SECONDS, LOOK_SHARE * (now - self.changed))
         self.next_look = now + min(pause, LOOK_SECONDS)
-
-    def tell(self, news: Job | AcpcError | None) -> None:
-        for changed in self.followers:
-            changed(news)
+        if isinstance(found, AcpcError):
+            return True
+        self.job = found
+        return found.state.done
 
 
 class JobFollowers:
@@ -42,7 +51,7 @@ class JobFollowers:
 
     def __init__(self, read: Callable[[Collection[str]], Mapping[str, Job]]) -> None:
         self._read = read
-        self._followed: dict[str, _FollowedJob] = {}
+        self._followed: dict[str, _Followed] = {}
         self._moved = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
@@ -55,16 +64,15 @@ class JobFollowers:
         """
         with self._moved:
             changed(job)
-            if job.state.done:
-                return lambda: None
-            if self._closed:
+            if self._closed and not job.state.done:
                 changed(None)
+            if self._closed or job.state.done:
                 return lambda: None
             if self._thread is None:
                 thread = threading.Thread(target=self._look, name="job-looks", daemon=True)
                 thread.start()  # where none can be had now, the next follower tries again
                 self._thread = thread
-            followed = self._followed.setdefault(job.job_id, _FollowedJob(job))
+            followed = self._followed.setdefault(job.job_id, _Followed(job))
             followed.followers.append(changed)
             followed.next_look = 0.0  # it may have changed since this follower read it
             self._moved.notify_all()
@@ -73,8 +81,8 @@ class JobFollowers:
             with self._moved:
                 if changed in followed.followers:
                     followed.followers.remove(changed)
-                if not followed.followers and self._followed.get(job.job_id) is followed:
-                    del self._followed[job.job_id]
+                if not followed.followers:
+                    self._drop(job.job_id, followed)
 
         return stop
 
@@ -83,52 +91,38 @@ class JobFollowers:
         with self._moved:
             self._closed = True
             for followed in self._followed.values():
-                followed.tell(None)
+                for changed in followed.followers:
+                    changed(None)
             self._followed.clear()
             self._moved.notify_all()
 
+    def _drop(self, job_id: str, followed: _Followed) -> None:
+        if self._followed.get(job_id) is followed:
+            del self._followed[job_id]
+
     def _look(self) -> None:
         while due := self._due():
+            news: dict[str, Job | AcpcError]
             try:
-                jobs = self._read(list(due))
+                gone = NotFound("the job was deleted")
+                news = {**dict.fromkeys(due, gone), **self._read(list(due))}
             except AcpcError as error:
-                news: dict[str, Job | AcpcError] = dict.fromkeys(due, error)
+                news = dict.fromkeys(due, error)
             except Exception:  # without this thread every wait would last for ever
                 log.exception("job_look_failed")
-                with self._moved:
-                    for followed in due.values():
-                        followed.look_later(time.monotonic())
-                continue
-            else:
-                gone = NotFound("the job was deleted")
-                news = {job_id: jobs.get(job_id, gone) for job_id in due}
+                news = {job_id: followed.job for job_id, followed in due.items()}
             with self._moved:
-                for job_id, found in news.items():
-                    self._note(job_id, due[job_id], found)
+                for job_id, followed in due.items():
+                    if followed.note(news[job_id]):
+                        self._drop(job_id, followed)
 
-    def _due(self) -> dict[str, _FollowedJob]:
+    def _due(self) -> dict[str, _Followed]:
         """Wait for jobs to look at and return them; empty when closed."""
         with self._moved:
             while not self._closed:
                 now = time.monotonic()
-                due = {i: one for i, one in self._followed.items() if one.next_look <= now}
-                if due:
+                if due := {i: one for i, one in self._followed.items() if one.next_look <= now}:
                     return due
                 following = min((one.next_look for one in self._followed.values()), default=None)
                 self._moved.wait(None if following is None else following - now)
             return {}
-
-    def _note(self, job_id: str, followed: _FollowedJob, found: Job | AcpcError) -> None:
-        now = time.monotonic()
-        ended = isinstance(found, AcpcError) or found.state.done
-        if isinstance(found, AcpcError) or (found.state, found.progress) != (
-            followed.job.state,
-            followed.job.progress,
-        ):
-            followed.tell(found)
-            followed.changed = now
-        if not isinstance(found, AcpcError):
-            followed.job = found
-        followed.look_later(now)
-        if ended and self._followed.get(job_id) is followed:
-            del self._followed[job_id]

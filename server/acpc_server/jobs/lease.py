@@ -1,4 +1,4 @@
-"""Watches in the background: heartbeats, takeover of a dead host's jobs, and retention.
+"""Watches in the background: heartbeats, and takeover of a dead host's jobs.
 
 DBOS resumes a host's jobs when that host starts again; it does not notice that a host is gone. So
 every host beats in a table of ours, and a host that sees another's beat unchanged for the length of
@@ -11,25 +11,29 @@ transaction that records a step or the outcome: a run that has lost its job reco
 withdraws. The table only decides how soon work moves.
 """
 
+import fcntl
 import json
 import math
+import os
+import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
-# How often a host that has jobs checks that they are still its own, and reports their progress.
+# How often a host that has jobs checks that they are still its own.
 TICK_SECONDS = 1.0
 # Queued jobs are counted at every heartbeat, but for no more than this share of the time, and at
 # least once a minute: each host counts the whole queue.
@@ -37,9 +41,127 @@ COUNTING_SHARE = 0.002
 COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
-# Jobs deleted at a time, so that no transaction is long.
-BATCH = 100
 NOTHING: Mapping[str, str] = {}
+
+
+class StateFolder:
+    """The folder of one running server, and the name that goes with it.
+
+    The name is made when the folder is first used and stays in it, so that a server that starts
+    again on its folder, under whatever host name, is recognised.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+
+    def claim(self) -> str:
+        """Lock the folder for this process; return its name ``<first host name>-<8 digits>``.
+
+        FailedPrecondition: another process has it, or it cannot be written.
+        """
+        try:
+            self._lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._name()
+        except BlockingIOError as error:
+            self.release()
+            raise FailedPrecondition(
+                f"another server runs on the state folder {self._path}; give each its own "
+                "--state-dir",
+                reason="STATE_FOLDER_TAKEN",
+            ) from error
+        except OSError as error:
+            self.release()
+            raise FailedPrecondition(
+                f"cannot use the state folder {self._path} ({error.strerror}); choose another "
+                "--state-dir"
+            ) from error
+
+    def _name(self) -> str:
+        file = self._path / "name"
+        if not file.exists() or not file.read_text().strip():  # as a power cut may leave it
+            written = file.with_suffix(".new")
+            written.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}\n")
+            written.replace(file)
+        return file.read_text().strip()
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """One server that shares the job record."""
+
+    executor_id: str  # its name among them
+    session: str  # the process that has the name now; empty after an orderly stop
+    folder: str  # identity of the process's state folder
+    beat: int = 0  # grows for as long as the process lives
+    running: str = "{}"  # progress of its jobs, of release 0.1.0
+    about: str = "{}"  # since when, version and device, JSON
+
+
+class Hosts:
+    """The table of the hosts of a record, beside DBOS's own."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._hosts = sa.Table(
+            "acpc_hosts",
+            record.own_tables,
+            sa.Column("executor_id", sa.Text, primary_key=True),
+            sa.Column("session", sa.Text, nullable=False),
+            sa.Column("folder", sa.Text, nullable=False),
+            sa.Column("beat", sa.BigInteger, nullable=False),
+            sa.Column("running", sa.Text, nullable=False),
+            sa.Column("about", sa.Text, nullable=False, server_default="{}"),
+        )
+
+    def read(self) -> dict[str, Host]:
+        """Return every host on record, by its executor id."""
+        with self.record.engine.begin() as connection:
+            rows = connection.execute(sa.select(self._hosts)).mappings()
+            return {row["executor_id"]: Host(**row) for row in rows}
+
+    def enter(self, host: Host, found: Host | None) -> bool:
+        """Replace the row ``found`` by a host; False when the row has changed since."""
+        if found is not None:
+            return self._change(self._is(found), asdict(host))
+        try:
+            with self.record.engine.begin() as connection:
+                connection.execute(sa.insert(self._hosts).values(asdict(host)))
+        except IntegrityError:
+            return False
+        return True
+
+    def beat(self, host: Host) -> bool:
+        """Show that the host lives; False when its row is gone, or another process's."""
+        return self._change(self._held_by(host), {"beat": self._hosts.c.beat + 1})
+
+    def leave(self, host: Host) -> bool:
+        """Mark the host as stopped in an orderly way: its jobs are free at once."""
+        return self._change(self._held_by(host), {"session": ""})
+
+    def forget(self, host: Host) -> None:
+        """Remove a host that has not moved since it was read."""
+        with self.record.engine.begin() as connection:
+            connection.execute(sa.delete(self._hosts).where(self._is(host)))
+
+    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
+        row = self._hosts.c
+        return (row.executor_id == host.executor_id) & (row.session == host.session)
+
+    def _is(self, host: Host) -> sa.ColumnElement[bool]:
+        return self._held_by(host) & (self._hosts.c.beat == host.beat)
+
+    def _change(self, where: sa.ColumnElement[bool], values: Mapping[str, object]) -> bool:
+        with self.record.engine.begin() as connection:
+            changed = connection.execute(sa.update(self._hosts).where(where).values(values))
+            return changed.rowcount == 1
 
 
 @dataclass(frozen=True)
@@ -80,6 +202,7 @@ class Lease:
         terms: Heartbeat and lease.
         on_queued: Called with how many jobs are queued, and the age of the oldest.
         on_evicted: Called when another process has this host's name: this one must stop.
+        sweep: Called every ten minutes, and again at once while it returns True.
     """
 
     def __init__(
@@ -88,8 +211,9 @@ class Lease:
         running: JobRunner,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[int, float], None],
-        on_evicted: Callable[[], None],
+        on_queued: Callable[[int, float], None] = lambda *_: None,
+        on_evicted: Callable[[], None] = lambda: None,
+        sweep: Callable[[], bool] = lambda: False,
     ) -> None:
         self._record = hosts.record
         self._hosts = hosts
@@ -97,11 +221,11 @@ class Lease:
         self._terms = terms
         self._on_queued = on_queued
         self._on_evicted = on_evicted
+        self._sweep = sweep
         self._host = Host("", "", "")
         self._entered = False
         self._others = Sightings()
         self._strays = Sightings()
-        self._reported = ""
         self.away = self.full = False  # whether the record could not be reached, or written
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
@@ -117,24 +241,24 @@ class Lease:
         self._host = Host(executor_id, uuid.uuid4().hex, folder, about=facts)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
             found = self._hosts.read().get(executor_id)
-            free = found is None or not found.session or found.folder == folder
-            free = free or not self._beats(executor_id, found)
-            self._entered = free and self._hosts.enter(self._host, found)
-            if self._entered or not free:
+            taken = found is not None and found.session and found.folder != folder
+            if taken and self._beats(executor_id, found):
                 break
-        if not self._entered:
-            raise FailedPrecondition(
-                f"another running server has the executor id {executor_id!r}; give each its own "
-                "--executor-id, or none and its own --state-dir",
-                reason="EXECUTOR_ID_TAKEN",
-            )
+            if self._hosts.enter(self._host, found):
+                self._entered = True
+                return
+        raise FailedPrecondition(
+            f"another running server has the executor id {executor_id!r}; give each its own "
+            "--executor-id, or none and its own --state-dir",
+            reason="EXECUTOR_ID_TAKEN",
+        )
 
-    def _beats(self, executor_id: str, found: Host | None) -> bool:
+    def _beats(self, name: str, found: Host | None) -> bool:
         """Whether the holder of a name beats within the length of the lease."""
-        log.info("executor_id_in_question", executor_id=executor_id, seconds=self._terms.lease)
+        log.info("executor_id_in_question", executor_id=name, seconds=self._terms.lease)
         for _ in range(self._terms.beats):
             time.sleep(self._terms.heartbeat)
-            if self._hosts.read().get(executor_id) != found:
+            if self._hosts.read().get(name) != found:
                 return True
         return False
 
@@ -159,7 +283,7 @@ class Lease:
             log.warning("job_database_away", cause=first_line(error))
 
     def _keep(self) -> None:
-        due = count_due = time.monotonic()
+        due = count_due = sweep_due = time.monotonic()
         while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
             looked = time.monotonic()
             try:
@@ -172,7 +296,9 @@ class Lease:
                 if looked >= due and self._beat():
                     self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
-            except RECORD_ERRORS as error:
+                if looked >= sweep_due and not self._sweep():
+                    sweep_due = looked + SWEEP_SECONDS
+            except (*RECORD_ERRORS, OSError) as error:
                 self.full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not self.full
                 event = "job_record_full" if self.full else "job_database_away"
@@ -183,20 +309,17 @@ class Lease:
                 return
 
     def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
+        """Withdraw runs whose job was cancelled or taken over."""
         if ours := self._running.ids():
             self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
-        if self._running.report() != self._reported:
-            self._beat()
 
     def _beat(self) -> bool:
-        self._reported = self._running.report()
-        if self._hosts.beat(self._host, self._reported):
+        if self._hosts.beat(self._host):
             return True
         found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
-            return self._hosts.enter(replace(self._host, running=self._reported), None)
+            return self._hosts.enter(self._host, None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
         self._stop.set()
         self._on_evicted()
@@ -227,55 +350,3 @@ class Lease:
 
     def _due(self, repeats: int) -> bool:
         return repeats > 0 and repeats % self._terms.beats == 0
-
-
-class Retention:
-    """Deletes in the background what ended long ago; hosts may sweep together, a job goes once.
-
-    ``days``: how long a finished job is kept; zero keeps all. ``delete`` removes jobs.
-    """
-
-    def __init__(
-        self,
-        record: Record,
-        kinds: Collection[str],
-        days: float,
-        delete: Callable[[Collection[str]], None],
-    ) -> None:
-        self._record = record
-        self._delete = delete
-        self._kinds = list(kinds)
-        self._seconds = 86_400 * days
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._keep, name="acpc-retention", daemon=True)
-
-    def start(self) -> None:
-        """Sweep now and every ten minutes."""
-        if self._seconds:
-            self._thread.start()
-
-    def stop(self) -> None:
-        """End after the batch at hand."""
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _keep(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.sweep()
-            except RECORD_ERRORS as error:
-                log.warning("retention_sweep_failed", cause=first_line(error))
-            except Exception:  # without this thread finished jobs would stay for ever
-                log.exception("retention_sweep_failed")
-            self._stop.wait(SWEEP_SECONDS)
-
-    def sweep(self) -> None:
-        """Delete every job whose retention time is over."""
-        before = datetime.fromtimestamp(self._record.now() - self._seconds, UTC)
-        while not self._stop.is_set():
-            expired = self._record.ended_before(before, self._kinds, BATCH)
-            if not expired:
-                return
-            self._delete(expired)
-            log.info("jobs_deleted", jobs=len(expired))

@@ -1,8 +1,6 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
-import json
 import re
-import threading
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -27,7 +25,6 @@ from acpc_server.errors import (
 )
 from acpc_server.jobs import runner
 from acpc_server.jobs.following import Changed, JobFollowers
-from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -37,7 +34,7 @@ from acpc_server.jobs.kind import (
     JobState,
     Progress,
 )
-from acpc_server.jobs.lease import Lease, LeaseTerms, Retention
+from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import JobRunner, Verify
@@ -46,12 +43,11 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.jobs")
 NAMESPACE = uuid.UUID("5f6f3c1e-7c1b-4d0f-9a57-0f2b8f6d4a10")
 _ID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
-# Hosts report the progress of their jobs about once a second.
-REPORT_SECONDS = 1.0
 LATEST = "latest"
 _FEWEST = 6  # characters of an id's beginning
 _BEGINNING = re.compile(rf"[0-9a-f-]{{{_FEWEST},35}}")
 _MAX_CANDIDATES = 20
+SECONDS_A_DAY = 86_400
 T = TypeVar("T")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
@@ -101,18 +97,15 @@ class JobService:
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
         self._followers = JobFollowers(self._look)
-        self._retention = Retention(record, self._kinds, options.retention_days, self._delete)
         self._lease = lease = Lease(
             self._hosts,
             self._running,
             terms=options.terms,
             on_queued=metrics.set_queued,
             on_evicted=on_evicted,
+            sweep=self._sweep,
         )
         metrics.record_away.set_function(lambda: lease.away or lease.full)
-        self._reporting = threading.Lock()
-        self._reports: dict[str, Progress] = {}
-        self._reported = -REPORT_SECONDS
 
     def start(self) -> None:
         """Open the record, join its hosts, and resume unfinished jobs.
@@ -138,7 +131,6 @@ class JobService:
             self._close()
             raise
         self._lease.start()
-        self._retention.start()
 
     def drain(self) -> None:
         """End every wait and watch, so that they do not hold up the server's stop."""
@@ -149,7 +141,6 @@ class JobService:
         """Withdraw running jobs and close the record; another host or the next start continues."""
         self._followers.close()
         self._running.stop()
-        self._retention.stop()
         self._close()
         self._running.release()
 
@@ -324,6 +315,17 @@ class JobService:
         with self._reached():
             self._delete([job.job_id])
 
+    def _sweep(self) -> bool:
+        """Delete some jobs whose retention time is over; whether there were any."""
+        if not self._options.retention_days:
+            return False
+        before = self._record.now() - SECONDS_A_DAY * self._options.retention_days
+        expired = self._record.ended_before(before, [*self._kinds])
+        if expired:
+            self._delete(expired)
+            log.info("jobs_deleted", jobs=len(expired))
+        return bool(expired)
+
     def _delete(self, job_ids: Collection[str]) -> None:
         self._record.delete(job_ids)
         with self._record.alone():
@@ -354,8 +356,8 @@ class JobService:
                 spec, _ = taken_out(from_plain(kind.spec_type, row.recorded))
             except InvalidArgument:  # written by a newer release
                 continue
-            done = recorded.get(row.job_id, 0)
-            progress = self._progress(row.job_id, row.state, done, kind.count_steps(spec))
+            done, phase = recorded.get(row.job_id, (0, "waiting"))
+            progress = self._progress(row, done, phase, kind.count_steps(spec))
             jobs.append(Job(**vars(row), spec=spec, progress=progress))
         return jobs
 
@@ -364,28 +366,19 @@ class JobService:
         live = self._running.progress(row.job_id)
         return live is not None and (row.attempts == 1 or live.steps_per_second is not None)
 
-    def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
-        if state is JobState.SUCCEEDED:
+    def _progress(self, row: JobRow, recorded: int, phase: str, total: int) -> Progress:
+        if row.state is JobState.SUCCEEDED:
             return Progress.at("done", total, total)
-        if state is JobState.RUNNING:
-            live = self._running.progress(job_id) or self._elsewhere().get(job_id)
-            if live is not None:  # another host's report may be older than the record
-                done = max(live.completed, recorded)
-                return Progress.at(live.phase, done, live.total, live.steps_per_second)
-        phase = "waiting" if state is JobState.QUEUED else str(state)
-        return Progress.at(phase, recorded, total)
-
-    def _elsewhere(self) -> dict[str, Progress]:
-        """Return progress of the jobs of every host, read at most once a second."""
-        with self._reporting:
-            if time.monotonic() - self._reported >= REPORT_SECONDS:
-                self._reports = {
-                    job_id: Progress.at(**progress)
-                    for host in self._hosts.read().values()
-                    for job_id, progress in json.loads(host.running).items()
-                }
-                self._reported = time.monotonic()
-            return self._reports
+        if row.state is not JobState.RUNNING:
+            phase = "waiting" if row.state is JobState.QUEUED else str(row.state)
+            return Progress.at(phase, recorded, total)
+        if (live := self._running.progress(row.job_id)) is not None:
+            done = max(live.completed, recorded)
+            return Progress.at(live.phase, done, live.total, live.steps_per_second)
+        rate = None  # on another host: that of its first start
+        if recorded and row.attempts == 1 and row.started:
+            rate = recorded / max(time.time() - row.started, 1e-3)
+        return Progress.at(phase, recorded, total, rate)
 
 
 def _job_id(request_id: str) -> str:

@@ -103,16 +103,18 @@ class JepaRollout:
             last = layer is self._layers[-1]
             shift, scale = six[:2].unbind(0)
             gate, mlp_shift, mlp_scale, mlp_gate = (six[2:, -1:] if last else six[2:]).unbind(0)
-            normed = torch.addcmul(shift, F.layer_norm(x, width, eps=MODULATION_EPS), scale)
-            normed = F.layer_norm(normed, width, *layer.attention_norm, NORM_EPS)
+            normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
+            normed = torch.layer_norm(normed, width, *layer.attention_norm, NORM_EPS)
             mixed = self._attend(F.linear(normed, *layer.qkv), last)
             mixed = mixed if layer.out is None else F.linear(mixed, *layer.out)
             x = torch.addcmul(x[-1:] if last else x, gate, mixed)
-            normed = torch.addcmul(mlp_shift, F.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale)
-            normed = F.layer_norm(normed, width, *layer.mlp_norm, NORM_EPS)
+            normed = torch.addcmul(
+                mlp_shift, torch.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale
+            )
+            normed = torch.layer_norm(normed, width, *layer.mlp_norm, NORM_EPS)
             changed = F.linear(F.gelu(F.linear(normed, *layer.rise)), *layer.fall)
             x = torch.addcmul(x, mlp_gate, changed)
-        out = F.layer_norm(x[0], width, *self._norm, NORM_EPS)
+        out = torch.layer_norm(x[0], width, *self._norm, NORM_EPS)
         out = out if self._out is None else F.linear(out, *self._out)
         found: Tensor = self._head(out.flatten(0, 2))
         return found.view(*window.shape[1:-1], -1)

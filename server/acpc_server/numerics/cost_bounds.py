@@ -305,10 +305,11 @@ def choice_gap(
     ``elite`` are lowest first. Separates into minima and maxima: the copies of the last elite that
     are outside count against the other elites alone. Infinite where there is no such pair.
     """
-    if choices is None:
-        choices = torch.arange(lower.shape[-1])
-    inside = torch.zeros(*elite.shape[:-1], len(choices), dtype=torch.bool)
+    inside = torch.zeros(*elite.shape[:-1], lower.shape[-1], dtype=torch.bool)
     inside.scatter_(-1, elite, True)
+    if choices is None:
+        outside = lower.masked_fill(inside, math.inf).amin(dim=-1)
+        return outside - upper.masked_fill(~inside, -math.inf).amax(dim=-1)
     copies = choices == choices[elite[..., -1:]]  # of the last elite, (..., J)
     rival = lower.masked_fill(inside | copies, math.inf).amin(dim=-1)
     copy = lower.masked_fill(inside | ~copies, math.inf).amin(dim=-1)

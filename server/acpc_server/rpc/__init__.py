@@ -1,11 +1,12 @@
 """The wire: the door, servicers, error mapping."""
 
 from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, admit_all
+from acpc_server.rpc.call import Call, Messages, admit_all
 from acpc_server.rpc.catalog import CheckpointServicer, DatasetServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
-from acpc_server.rpc.door import Door, Ingress
+from acpc_server.rpc.door import Door
+from acpc_server.rpc.limits import Limits, ReadLimit
 from acpc_server.rpc.operations import OperationsServicer, OperationWriter
 from acpc_server.rpc.probes import HealthService, Reflection, reflection_versions
-from acpc_server.rpc.receiving import Receiver
 from acpc_server.rpc.scoring import ScoringServicer, StudyServicer
+from acpc_server.rpc.workers import Workers

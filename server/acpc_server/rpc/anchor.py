@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from acpc.contract import (
@@ -39,12 +41,18 @@ from acpc_server.errors import (
 )
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
-from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.limits import ReadLimit
 from acpc_server.rpc.request import page_of, read
 
 IDLE_SECONDS = 60.0
+# How long the end of an upload waits for its last step; one on a sick disk may never end.
+CLOSE_SECONDS = 5.0
 # States and labels of one answer, and anchors whose every pair is looked at for it.
 MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
+
+# Takes each message, and None at the end of them; its value is the answer.
+Dialogue: TypeAlias = "Generator[None, pb.UploadAnchorsRequest | None, pb.UploadAnchorsResponse]"
 
 
 @dataclass(frozen=True)
@@ -59,13 +67,22 @@ class AnchorServicer:
     _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
-    def UploadAnchors(self, _messages: None, context: Call) -> Conversation:
+    async def UploadAnchors(self, messages: Messages, context: Call) -> pb.UploadAnchorsResponse:
         """Store shards as they come; each is safe once the next one is asked for."""
-        limit = ReadLimit(self.idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
-        return Conversation(self._uploaded(context), limit)
+        hint = "go on with the same request_id"
+        steps = _Steps(self._uploaded(context))
+        try:
+            async for message in messages(ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")):
+                if await context.aside(steps.take, message):
+                    break
+            await context.aside(steps.take, None)
+            return steps.answer
+        finally:
+            # Before the status leaves, for a caller that goes on at once finds all let go of.
+            await asyncio.wait((context.aside(steps.close),), timeout=CLOSE_SECONDS)
 
     def _uploaded(self, context: Call) -> Dialogue:
-        first = (yield None) or pb.UploadAnchorsRequest()
+        first = (yield) or pb.UploadAnchorsRequest()
         if first.WhichOneof("message") != "header":
             raise InvalidArgument("header", "the first message of an upload is its header")
         try:
@@ -118,7 +135,7 @@ class AnchorServicer:
 
     def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
-            if not context.life.is_active():
+            if not context.active:
                 raise Cancelled("the caller has left; the same request_id starts again")
 
         source = header.source
@@ -171,9 +188,36 @@ class AnchorServicer:
         return pb.DeleteAnchorSetResponse()
 
 
+class _Steps:
+    """Runs an upload's steps in workers, one at a time; it is closed when its call ends."""
+
+    def __init__(self, dialogue: Dialogue) -> None:
+        self.answer = pb.UploadAnchorsResponse()
+        self._over = False
+        self._dialogue = dialogue
+        self._lock = threading.Lock()
+        next(dialogue)
+
+    def take(self, message: pb.UploadAnchorsRequest | None) -> bool:
+        """Take the next message, None at the end of them; returns whether it was the last."""
+        with self._lock:
+            try:
+                if not self._over:
+                    self._dialogue.send(message)
+            except StopIteration as end:
+                self._over, self.answer = True, end.value
+            return self._over
+
+    def close(self) -> None:
+        """Let go of what the upload holds, once the step under way has ended."""
+        with self._lock:
+            self._over = True
+            self._dialogue.close()
+
+
 def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialogue:
     with store.upload(header) as upload:
-        while upload.finished is None and (message := (yield None)) is not None:
+        while upload.finished is None and (message := (yield)) is not None:
             if message.WhichOneof("message") != "shard":
                 raise InvalidArgument("shard", "every message after the header is a shard")
             with below("shard"):

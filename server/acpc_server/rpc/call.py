@@ -1,40 +1,62 @@
-"""One call: what a servicer sees of it, and how long it lives."""
+"""One call: who makes it, its messages, its end, and what is written about it."""
 
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
+import uuid
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import structlog
-from google.protobuf.message import Message
+from acpc.contract import MAX_REQUEST_ID
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
-from acpc_server.access import ANYONE, LOCAL, Principal, Role, require_role
-from acpc_server.errors import (
-    AcpcError,
-    DeadlineExceeded,
-    ResourceExhausted,
-    Unauthenticated,
-    UnknownName,
-    shortage,
+from acpc_server.access import (
+    ANYONE,
+    CHANGES,
+    LOCAL,
+    Principal,
+    Role,
+    require_role,
+    subject,
 )
-from acpc_server.rpc.record import CallRecord, Metadata, ServedMethod
+from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
+from acpc_server.observe import CallSpan, Metrics, begin_span
+from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
+from acpc_server.rpc.removed import RemovedFields
 from acpc_server.rpc.request import CALL_ID, plain_status, to_status
-from acpc_server.scheduling import RETRY_SECONDS, WorkerPool
+from acpc_server.rpc.workers import Workers
 
 log = structlog.get_logger("acpc.rpc")
-# A call that waits for others is rejected while this share of its time is left, or so many seconds.
-LAST_SHARE, LAST_SECONDS = 0.1, 0.1
+access_log = structlog.get_logger("acpc.access")
+REQUEST_ID_HEADER = "x-request-id"
+# Seconds by which a caller may see its deadline before the server does.
+DEADLINE_SLACK = 0.05
+# Characters of a user agent that are logged.
+MAX_AGENT = 200
+# Messages up to so many bytes are parsed, and worked on, on the event loop.
+LOOP_BYTES = 2**18
+# Not logged.
+PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
+# By (request streams, response streams): the kind in the metrics.
+KINDS = {
+    (False, False): "unary",
+    (False, True): "server_stream",
+    (True, False): "client_stream",
+    (True, True): "bidi_stream",
+}
 
 T = TypeVar("T")
-Admit: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
-Dialogue: TypeAlias = "Generator[Message | None, Any, Message | None]"
+Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
+Messages: TypeAlias = "Callable[[ReadLimit], AsyncIterator[Any]]"
+Identify: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
 
 
 def admit_all(
@@ -44,142 +66,167 @@ def admit_all(
     return LOCAL
 
 
-class Rejected(Exception):
-    """A call that has ended with a status; its metrics and log line are written."""
+class Method:
+    """One method of a service: its messages, and its series in the metrics."""
 
-    def __init__(self, status: status_pb2.Status) -> None:
-        super().__init__(status.message)
-        self.status = status
+    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics) -> None:
+        self.service, self.name = descriptor.containing_service.full_name, descriptor.name
+        self.path = f"/{self.service}/{self.name}"
+        self.streams: bool = descriptor.client_streaming
+        self.changes = self.path in CHANGES
+        self.probes = self.service.startswith(PROBES)
+        self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
+        self.metrics = metrics
+        labels = self.kind, self.service, self.name
+        self.started = metrics.rpc_started.labels(*labels)
+        self.handling = metrics.rpc_handling.labels(*labels)
+        self.messages = metrics.stream_message.labels(*labels)
+        self._request: Any = GetMessageClass(descriptor.input_type)
+        self._removed = RemovedFields(descriptor.input_type)
+
+    def parse(self, data: bytes) -> Any:  # noqa: ANN401 - a message of any type
+        """Parse a message.
+
+        InvalidArgument when it is something else, or has a field that is reserved: what it meant
+        would not be done.
+        """
+        try:
+            message = self._request.FromString(data)
+        except (DecodeError, ValueError, RuntimeError) as error:
+            if memory_short(len(data)):  # the parser, too, says no more than that it failed
+                raise MemoryError from error
+            raise InvalidArgument(
+                "request", f"the bytes are not the message this method takes ({error})"
+            ) from error
+        if found := self._removed.find(data):
+            raise InvalidArgument(found, "was removed in this release; see CHANGELOG")
+        return message
 
 
-@dataclass(frozen=True)
-class ReadLimit:
-    """How long a message may take from when the server is ready for it, and the error then."""
+class Call:
+    """One call, as the door and servicers see it; made and ended by the event loop.
 
-    seconds: float
-    hint: str = "send the whole message at once"
-    reason: str = "MESSAGE_LATE"
-
-    def passed(self) -> DeadlineExceeded:
-        """Make the error of a message that is late."""
-        return DeadlineExceeded(
-            f"no message for {self.seconds:g} seconds; {self.hint}", reason=self.reason
-        )
-
-
-class Conversation:
-    """How a servicer answers a stream of messages, one worker at a time.
-
-    ``dialogue`` receives each message, and None at the end; it yields the answer, or None. Each
-    step runs in a worker; it is closed when the call ends, and may return a last answer. A caller
-    may be silent until ``limit``.
+    Attributes:
+        caller: What limits count by: the principal, or the connection of an unknown one.
+        small: Whether its latest message is to be worked on where it was read.
+        active: Whether its caller is still there.
     """
 
-    def __init__(self, dialogue: Dialogue, limit: ReadLimit) -> None:
-        self.limit = limit
-        self.over = False
-        self._dialogue = dialogue
-        self._lock = threading.Lock()
-        next(dialogue)
-
-    def send(self, message: Message | None) -> Message | None:
-        """Send the next message; returns the answer, if there is one."""
-        with self._lock:
-            if self.over:
-                return None
-            try:
-                return self._dialogue.send(message)
-            except StopIteration as end:
-                self.over = True
-                last: Message | None = end.value
-                return last
-
-    def close(self) -> None:
-        """End the dialogue, once the step under way has ended."""
-        with self._lock:
-            self.over = True
-            try:
-                self._dialogue.close()
-            except Exception:  # nobody waits for it
-                log.exception("rpc_bug", method="close")
-
-
-class Lifetime:
-    """How long a call lives: its deadline after ``budget`` seconds, its interruption, its end."""
-
-    def __init__(self, budget: float | None) -> None:
+    def __init__(self, method: Method, context: Any, limits: Limits, workers: Workers) -> None:  # noqa: ANN401
+        self.method = method
+        self.metadata: Metadata = context.invocation_metadata()
+        self.peer: str = context.peer()
+        self.budget: float | None = context.time_remaining()
+        self.principal = LOCAL
+        self.caller = self.peer
+        self.small = True
+        self.active = True
+        self._known = False
         self._began = time.monotonic()
-        self._budget = budget
+        self._context = context
+        self._limits = limits
+        self._workers = workers
         self._task = asyncio.current_task()
         self._interrupted: AcpcError | None = None
+        self._bytes = 0  # of its latest message, counted in the limits
+        self._open = True
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], None]] = []
-        self._active = True
-        self._waits = True  # for a thread, until admission knows better
+        self._subject = ""
+        # Not uuid4, whose system call lets another thread have the interpreter first.
+        made = str(uuid.UUID(int=random.getrandbits(128), version=4))
+        self.request_id = self._header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or made
+        CALL_ID.set(self.request_id)
+        self._span: CallSpan | None = None
+        if not method.probes:
+            self._span = begin_span(method.service, method.name, self._header("traceparent"))
+        method.started.inc()
 
-    def time_remaining(self) -> float | None:
+    def identify(self, identify: Identify) -> None:
+        """Find out who calls; raises what ``identify`` does, and PermissionDenied."""
+        auth: Mapping[str, Any] = {} if identify is admit_all else self._context.auth_context()
+        who = identify(self.method.path, self.metadata, auth, self.peer)
+        if self._known and who.name != self.principal.name:
+            # What the call has begun belongs to who it was.
+            raise Unauthenticated(
+                "these credentials now name another caller; call again", reason="BAD_CREDENTIALS"
+            )
+        self.principal, self._known = who, True
+        if who is not LOCAL and who is not ANYONE:
+            self.caller = who.name
+        require_role(who, self.method.path)
+
+    def remaining(self) -> float | None:
         """Return the seconds until the caller's deadline, or None."""
-        if self._budget is None:
+        if self.budget is None:
             return None
-        return max(0.0, self._began + self._budget - time.monotonic())
+        return max(0.0, self._began + self.budget - time.monotonic())
 
-    def is_active(self) -> bool:
-        """Whether the caller is still there."""
-        return self._active
+    async def receive(self) -> bytes | None:
+        """Return the bytes of the next message, or None at the end of them."""
+        data = await self._context.read()
+        return None if data is grpc.aio.EOF else data
 
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        """Have ``callback`` called when the call ends; False when it has ended."""
+    async def first(self) -> Any:  # noqa: ANN401 - a message of any type
+        """Return the one message of a unary call."""
+        data = await self._limits.read(self)
+        if data is None:
+            raise InvalidArgument("request", "the call ended before a whole message was sent")
+        message = await self._parsed(data)
+        self._use_id(getattr(message, "request_id", ""))
+        if self.method.changes:
+            self._subject = subject(self.method.path, message)
+        return message
+
+    async def messages(self, limit: ReadLimit, identify: Identify) -> AsyncIterator[Any]:
+        """Yield the messages of a stream, which may be silent until ``limit`` once it has begun."""
+        structlog.contextvars.bind_contextvars(request_id=self.request_id)
+        receive = self._limits.read(self, limit)  # a stream that shows none soon yields
+        while (data := await receive) is not None:
+            self.identify(identify)
+            began = time.monotonic()
+            try:
+                yield await self._parsed(data)
+            finally:
+                self.method.messages.observe(time.monotonic() - began, self._exemplar)
+            receive = self._limits.listen(self, limit)
+
+    async def _parsed(self, data: bytes) -> Any:  # noqa: ANN401
+        self._limits.held_bytes += len(data) - self._bytes
+        self._bytes, self.small = len(data), len(data) <= LOOP_BYTES
+        if self.small:
+            return self.method.parse(data)
+        return await self.aside(self.method.parse, data)
+
+    def aside(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
+        """Have a worker call ``work``, in turn with those of other callers."""
+        return self._workers.run(self.caller, work, *args)
+
+    def _use_id(self, given: str) -> None:
+        """Call the request by the id that its message has, if any."""
+        if given:
+            # Log lines that people read must not be written by callers.
+            self.request_id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
+            CALL_ID.set(self.request_id)
+        structlog.contextvars.bind_contextvars(request_id=self.request_id)
+
+    def when_over(self, callback: Callable[[], None]) -> None:
+        """Have ``callback`` called when the call ends, or now if it has."""
         with self._lock:
-            if self._active:
+            if self.active:
                 self._callbacks.append(callback)
-            return self._active
+                return
+        callback()
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""
         with self._lock:
-            self._active = False
+            self.active = False
             callbacks, self._callbacks = self._callbacks, []
+        self._limits.held_bytes -= self._bytes
+        self._bytes = 0
         for callback in callbacks:
             callback()
-
-    def when_over(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called once the answer has left. For the event loop's thread."""
-        if self._task is not None:  # gRPC's own way would keep the call until garbage is collected
-            self._task.add_done_callback(lambda _: callback())
-
-    def waits_for_others(self, waits: bool) -> None:
-        """Set whether it is only for others that the deadline might pass."""
-        self._waits = waits
-
-    @contextmanager
-    def rejected_in_time(self, record: CallRecord) -> Iterator[None]:
-        """Interrupt the call shortly before its deadline, if it still waits for others then.
-
-        Unlike a passed deadline, the error says when to try again. For the event loop's thread.
-        """
-        budget, left = self._budget, self.time_remaining()
-        if budget is None or left is None:
-            yield
-            return
-
-        def give_up() -> None:
-            if record.open and self._waits:
-                took = time.monotonic() - self._began
-                self.interrupt(
-                    ResourceExhausted(
-                        f"{took:.3f} s were not enough for this request and those ahead of it; "
-                        "allow more time or try again later",
-                        reason="DEADLINE_CANNOT_BE_MET",
-                        retry_after=RETRY_SECONDS,
-                    )
-                )
-
-        last = left - min(LAST_SHARE * budget, LAST_SECONDS)
-        timer = asyncio.get_running_loop().call_later(last, give_up)
-        try:
-            yield
-        finally:
-            timer.cancel()
 
     def interrupt(self, error: AcpcError) -> None:
         """End the call with an error, whatever it waits for. For the event loop's thread."""
@@ -193,84 +240,75 @@ class Lifetime:
             self._task.uncancel()
         return self._interrupted
 
-
-class Call:
-    """One call, as servicers see it.
-
-    Limits count by ``caller``: the principal, or the connection of an unknown one.
-    """
-
-    def __init__(self, method: ServedMethod, context: Any, workers: WorkerPool) -> None:  # noqa: ANN401
-        self.method = method
-        self.principal = LOCAL
-        self.record = CallRecord(method, context)
-        self.life = Lifetime(self.record.budget)
-        self.caller = self.record.peer
-        self._context = context
-        self._workers = workers
-
-    def admit(self, admit: Admit) -> None:
-        """Identify the caller with ``admit``; raises what it raises."""
-        auth: Mapping[str, Any] = {} if admit is admit_all else self._context.auth_context()
-        record = self.record
-        who, was = admit(self.method.path, record.metadata, auth, record.peer), record.principal
-        if was and who.name != was.name:
-            # What the call has begun belongs to who it was.
-            raise Unauthenticated(
-                "these credentials now name another caller; call again", reason="BAD_CREDENTIALS"
-            )
-        self.principal = record.principal = who
-        if who is not LOCAL and who is not ANYONE:
-            self.caller = who.name
-        require_role(who, self.method.path)
-
-    async def in_worker(self, work: Callable[..., T], *args: Any) -> T:  # noqa: ANN401
-        """Have a worker call ``work`` for an asynchronous servicer; errors are the call's."""
-        return await self._workers.run_aside(self.caller, self.observed()(work), *args)
-
-    async def receive(self) -> bytes | None:
-        """Return the bytes of the next message, or None at the end of them."""
-        data = await self._context.read()
-        return None if data is grpc.aio.EOF else data
-
-    @contextmanager
-    def observed(self, message: Any = None) -> Iterator[None]:  # noqa: ANN401
-        """Work on the call under its request id; an error ends it, as :class:`Rejected`."""
-        record = self.record
-        record.use_id(getattr(message, "request_id", ""))
-        structlog.contextvars.bind_contextvars(request_id=record.request_id)
-        CALL_ID.set(record.request_id)
-        try:
-            yield
-        except Rejected:
-            raise
-        except AcpcError as error:
-            raise Rejected(self.reject(self.named(error))) from error
-        except BaseException as error:
-            raise Rejected(self.fault(error)) from error
-        finally:
-            structlog.contextvars.unbind_contextvars("request_id")
-
     def named(self, error: AcpcError) -> AcpcError:
         """Add the names nearest to an unknown one, for a caller that may list names."""
         if isinstance(error, UnknownName) and self.principal.has(Role.READ):
             return error.with_names()
         return error
 
-    def reject(self, error: AcpcError) -> status_pb2.Status:
-        """End the call with an error; returns what to answer."""
-        self.record.end(error.code)
-        return to_status(error, self.record.request_id)
+    def rejected(self, error: BaseException) -> status_pb2.Status:
+        """End the call with an error; returns what to answer. Called where ``error`` is handled.
 
-    def fault(self, error: BaseException) -> status_pb2.Status:
-        """End the call with an unexpected error: a host that is short of something, or a bug.
-
-        Returns what to answer. Called where ``error`` is handled.
+        An unexpected one is a host that is short of something, or a bug.
         """
-        if (short := shortage(error)) is not None:
-            return self.reject(short)
-        identity = self.record.request_id
-        log.exception("rpc_bug", method=self.method.name, request_id=identity)
-        self.record.end("INTERNAL")
-        message = f"a fault of the server, not of the request; quote request id {identity}"
+        known = self.named(error) if isinstance(error, AcpcError) else shortage(error)
+        if known is not None:
+            self.end(known.code)
+            return to_status(known, self.request_id)
+        log.exception("rpc_bug", method=self.method.name, request_id=self.request_id)
+        self.end("INTERNAL")
+        message = f"a fault of the server, not of the request; quote request id {self.request_id}"
         return plain_status("INTERNAL", message, [])
+
+    def end(self, code: str) -> None:
+        """Write everything, once: the one place where a call ends."""
+        with self._lock:
+            ends, self._open = self._open, False
+        if not ends:
+            return
+        method, budget, seconds = self.method, self.budget, time.monotonic() - self._began
+        if code == "CANCELLED" and budget is not None and budget - seconds < DEADLINE_SLACK:
+            code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
+        method.metrics.rpc_handled.labels(method.kind, method.service, method.name, code).inc()
+        method.handling.observe(seconds, self._exemplar)
+        if self._span is not None:
+            self._span.end(code, int(grpc.StatusCode[code].value[0]), self.request_id)
+        self.log_access(code)
+        if method.probes:
+            return
+        name, agent = self.principal.name if self._known else "unknown", self._agent
+        method.metrics.count_call(name, agent, code, kind=method.kind, budget=budget)
+        if self._known:  # access control has logged the others, without filling the disk
+            facts = {"service": method.service, "method": method.name, "seconds": round(seconds, 6)}
+            log.info("rpc", **self._whose(code), **facts)
+
+    def log_access(self, code: str) -> None:
+        """Log who had what changed, and who was denied it; those unknown have a line already."""
+        if self._known and (self.method.changes or code == "PERMISSION_DENIED"):
+            facts = {"method": self.method.path, "subject": self._subject}
+            access_log.info("access", **self._whose(code), **facts)
+
+    def _whose(self, code: str) -> dict[str, str]:
+        return {
+            "request_id": self.request_id,
+            "code": code,
+            "peer": self.peer,
+            "principal": self.principal.name,
+            "credential": self.principal.credential,
+            "user_agent": self._agent,
+            **({} if self._span is None else {"trace_id": self._span.trace_id}),
+        }
+
+    @property
+    def _exemplar(self) -> dict[str, str] | None:
+        """The call's trace, for a bucket of a histogram; None where no trace is kept."""
+        span = self._span
+        return {"trace_id": span.trace_id} if span is not None and span.sampled else None
+
+    @property
+    def _agent(self) -> str:
+        return self._header("user-agent")[:MAX_AGENT]
+
+    def _header(self, name: str) -> str:
+        given = next((value for key, value in self.metadata if key == name), "")
+        return given if isinstance(given, str) else ""

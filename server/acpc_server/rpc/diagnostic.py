@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 from acpc.contract import (
     OwnPool,
+    PairComparison,
+    PairedPlans,
     PairedRequest,
     PairRequest,
     PlannerMoment,
     PlanStart,
+    PoolCertificate,
     PoolRequest,
     Proposal,
     Timing,
     write_tensor,
 )
 from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1 import receipt_pb2
 
-from acpc_server.engine import CheckpointCache
+from acpc_server.engine import CheckpointCache, DeviceClient, Work
 from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.interactive import (
     RETURNS,
@@ -26,20 +34,31 @@ from acpc_server.interactive import (
     PairComparer,
     PairedCem,
     Planner,
-    certify_pool,
     check_budget,
     draw_pool,
+    pool_work,
 )
-from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.limits import ReadLimit
 from acpc_server.rpc.request import load, read, request_id, require_views, shown_id, to_status
-from acpc_server.scheduling import AdmissionController, CallRequests, RequestContext
+from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext
+
+# Time of a request whose caller sets no deadline, and the most that a deadline gives it.
+MAX_REQUEST_SECONDS = 300.0
+# An open stream was admitted once: its later messages are rejected only when they would be late,
+# since a planner cannot continue without them.
+ADMITTED = 1.0
+FIRST = "the first message of a stream is its start"
+T = TypeVar("T")
+Answer = TypeVar("Answer", PairComparison, PoolCertificate, PairedPlans)
 
 
 @dataclass(frozen=True)
 class DiagnosticServicer:
     """Serves pairwise ACPC and planners; a stream may stay silent for ``idle_seconds``."""
 
-    _admission: AdmissionController
+    _engine: DeviceClient
+    _admission: Admission
     _checkpoints: CheckpointCache
     _comparison: PairComparer
     _planner: Planner
@@ -47,93 +66,138 @@ class DiagnosticServicer:
 
     def check(self, call: Call) -> None:
         """Raise ResourceExhausted for a unary call that would not be admitted now."""
-        self._admission.check(call.method.name, call.caller, call.life.time_remaining())
+        self._admission.check(call.method.name, call.caller, call.remaining())
 
-    def ComparePair(self, request: pb.ComparePairRequest, context: Call) -> pb.ComparePairResponse:
+    async def ComparePair(
+        self, request: pb.ComparePairRequest, context: Call
+    ) -> pb.ComparePairResponse:
         """Compare one pair."""
-        with self._requests("ComparePair", context).admitted() as admitted:
-            return self._compare(request, admitted)
+        with self._admitted(context) as admitted:
+            prepare = partial(self._pair, request)
+            return await self._answer(context, admitted, request.checkpoint, prepare)
 
-    def ComparePairs(self, _messages: None, context: Call) -> Conversation:
+    async def ComparePairs(
+        self, messages: Messages, context: Call
+    ) -> AsyncIterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a pair that is rejected is answered in place."""
-        hint = "open a new stream for the next pairs"
-        limit = ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")
-        return Conversation(self._compared(context), limit)
-
-    def _compared(self, context: Call) -> Dialogue:
-        requests = self._requests("ComparePairs", context)
-        request = yield None
-        while request is not None:
+        hint, share = "open a new stream for the next pairs", WAIT_SHARE
+        async for request in messages(ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")):
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
-                with requests.admitted() as admitted:
-                    answer.response.CopyFrom(self._compare(request.pair, admitted))
+                with self._admitted(context, share) as one:
+                    share = ADMITTED
+                    pair = request.pair
+                    prepare = partial(self._pair, pair)
+                    found = await self._answer(context, one, pair.checkpoint, prepare)
+                    answer.response.CopyFrom(found)
             except AcpcError as error:
-                requests.check()
                 nested = context.named(error)
                 if isinstance(error, InvalidArgument):
                     nested = error.below("pair")
                 answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
-            request = yield answer
-        return None
+            yield answer
 
-    def CertifyPool(self, request: pb.CertifyPoolRequest, context: Call) -> pb.CertifyPoolResponse:
+    async def CertifyPool(
+        self, request: pb.CertifyPoolRequest, context: Call
+    ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        with self._requests("CertifyPool", context).admitted() as admitted:
-            asked = read(PoolRequest, request)
-            identity, moment = request_id(asked), self._prepare(asked)
-            answer = certify_pool(moment, asked.candidates, admitted, asked)
-            return replace(answer, request_id=identity, timing=_spent(admitted)).to_message()
+        with self._admitted(context) as admitted:
+            prepare = partial(self._pool, request)
+            return await self._answer(context, admitted, request.checkpoint, prepare)
 
-    def Plan(self, _messages: None, context: Call) -> Conversation:
+    async def Plan(self, messages: Messages, context: Call) -> AsyncIterator[pb.PlanResponse]:
         """Take a start, then its pools, or the next start; one that is rejected ends the stream."""
-        hint = "open a new stream for the next pools"
-        limit = ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")
-        return Conversation(self._planned(context), limit)
-
-    def _planned(self, context: Call) -> Dialogue:
-        requests = self._requests("Plan", context)
-        message = (yield None) or pb.PlanRequest()
+        hint, share = "open a new stream for the next pools", WAIT_SHARE
         moment: EncodedMoment | None = None
         identity = ""
-        while message is not None:
-            answer = pb.PlanResponse()
-            with requests.admitted() as admitted:
+        async for message in messages(ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")):
+            with self._admitted(context, share) as one:
+                share = ADMITTED
                 if moment is None or message.WhichOneof("message") == "start":
-                    identity, moment = self._start(message, admitted)
-                    answer.started.CopyFrom(_started(moment.asked, identity, admitted))
+                    identity, opened = await context.aside(self._start, message, one)
+                    moment, started = opened, _started(opened.asked, identity, one)
+                    answer = pb.PlanResponse(started=started)
                 else:
-                    answer.certificate.CopyFrom(_certify_next(moment, message, admitted, identity))
-            message = yield answer
-        return None
+                    answer = pb.PlanResponse()
+                    prepare = partial(_next_pool, moment, message, identity)
+                    with _of_plan():
+                        found = await self._answer(context, one, None, prepare)
+                    answer.certificate.CopyFrom(found)
+            yield answer
+        if moment is None:
+            raise InvalidArgument("start", FIRST)
 
-    def PlanPaired(self, request: pb.PlanPairedRequest, context: Call) -> pb.PlanPairedResponse:
+    async def PlanPaired(
+        self, request: pb.PlanPairedRequest, context: Call
+    ) -> pb.PlanPairedResponse:
         """Run CEM on both histories: a clean and a perturbed run for every view."""
-        with self._requests("PlanPaired", context).admitted() as admitted:
-            asked = read(PairedRequest, request)
-            identity, moment = request_id(asked), self._prepare(asked)
-            check_budget(moment, asked.budget)
-            plans = PairedCem(
-                self._planner.encode(moment, admitted),
-                asked.budget,
-                asked.sampling_seed,
-                RETURNS[asked.returns],
-                choices=asked.choices,
-            ).run(admitted)
-            return replace(plans, request_id=identity, timing=_spent(admitted)).to_message()
+        with self._admitted(context) as admitted:
+            return await context.aside(self._paired, request, admitted)
 
-    def _requests(self, method: str, context: Call) -> CallRequests:
-        return CallRequests(self._admission, method, context.life, caller=context.caller)
+    @contextmanager
+    def _admitted(self, call: Call, share: float = WAIT_SHARE) -> Iterator[RequestContext]:
+        """Count a request while the block computes it; whatever works on it then stops."""
+        remaining = call.remaining()
+        seconds = min(MAX_REQUEST_SECONDS, MAX_REQUEST_SECONDS if remaining is None else remaining)
+        context = RequestContext(Priority.INTERACTIVE, seconds, caller=call.caller)
+        try:
+            with self._admission.request(call.method.name, context, share):
+                yield context
+        finally:
+            context.cancel()
 
-    def _compare(
+    async def _answer(
+        self,
+        call: Call,
+        context: RequestContext,
+        ref: receipt_pb2.CheckpointRef | None,
+        prepare: Callable[[RequestContext], Work[T]],
+    ) -> T:
+        """Prepare a request's work, have the device do it, and make the answer.
+
+        All but the device's part is done here, on the event loop, where it takes no longer than a
+        millisecond or so. A worker does it for a large message, a checkpoint ``ref`` that is to be
+        loaded, and work in pieces.
+        """
+        if call.small and (ref is None or self._checkpoints.is_loaded(ref.name, ref.weights)):
+            work = prepare(context)
+            if not self._engine.is_large(work):
+                return work.finish(await self._engine.ask(work, context))
+            return await call.aside(self._engine.run, work, context)
+        return await call.aside(lambda: self._engine.run(prepare(context), context))
+
+    def _pair(
         self, request: pb.ComparePairRequest, context: RequestContext
-    ) -> pb.ComparePairResponse:
+    ) -> Work[pb.ComparePairResponse]:
         asked = read(PairRequest, request)
         identity = request_id(asked)
         require_views(asked.views)
         checkpoint = load(self._checkpoints, asked.checkpoint)
-        answer = self._comparison.compare(checkpoint, asked, context)
-        return replace(answer, request_id=identity, timing=_spent(context)).to_message()
+        work = self._comparison.work(checkpoint, asked, context)
+        return work.then(lambda found: _answered(found, identity, context).to_message())
+
+    def _pool(
+        self, request: pb.CertifyPoolRequest, context: RequestContext
+    ) -> Work[pb.CertifyPoolResponse]:
+        asked = read(PoolRequest, request)
+        identity, moment = request_id(asked), self._prepare(asked)
+        work = pool_work(moment, asked.candidates, context, asked)
+        return work.then(lambda found: _answered(found, identity, context).to_message())
+
+    def _paired(
+        self, request: pb.PlanPairedRequest, context: RequestContext
+    ) -> pb.PlanPairedResponse:
+        asked = read(PairedRequest, request)
+        identity, moment = request_id(asked), self._prepare(asked)
+        check_budget(moment, asked.budget)
+        plans = PairedCem(
+            self._planner.encode(moment, context),
+            asked.budget,
+            asked.sampling_seed,
+            RETURNS[asked.returns],
+            choices=asked.choices,
+        ).run(context)
+        return _answered(plans, identity, context).to_message()
 
     def _prepare(self, asked: PlannerMoment) -> Moment:
         require_views(asked.views)
@@ -141,7 +205,7 @@ class DiagnosticServicer:
 
     def _start(self, message: pb.PlanRequest, context: RequestContext) -> tuple[str, EncodedMoment]:
         if message.WhichOneof("message") != "start":
-            raise InvalidArgument("start", "the first message of a stream is its start")
+            raise InvalidArgument("start", FIRST)
         with below("start"):
             asked = read(PlanStart, message.start)
             return request_id(asked), self._planner.encode(self._prepare(asked), context)
@@ -155,37 +219,53 @@ def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanS
     )
 
 
-def _certify_next(
-    moment: EncodedMoment, message: pb.PlanRequest, context: RequestContext, identity: str
-) -> pb.PlanCertificate:
+def _next_pool(
+    moment: EncodedMoment, message: pb.PlanRequest, identity: str, context: RequestContext
+) -> Work[pb.PlanCertificate]:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool, or another start")
     pool, sampled = message.pool, None
+    if pool.WhichOneof("pool") is None:
+        raise InvalidArgument("candidates", "give candidates or a proposal")
+    if pool.WhichOneof("pool") == "candidates":
+        own = read(OwnPool, pool)
+        work = pool_work(moment, own.candidates, context, own)
+    else:
+        for name in ("offsets", "infeasible"):
+            if name in {field.name for field, _ in pool.ListFields()}:
+                said = "is of candidates that are sent; a proposal has none"
+                raise InvalidArgument(name, said)
+        sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
+        work = pool_work(moment, sampled, context)
+
+    def finish(found: PoolCertificate) -> pb.PlanCertificate:
+        return pb.PlanCertificate(
+            iteration=pool.iteration,
+            certificate=_answered(found, identity, context).to_message(),
+            candidates=None if sampled is None else write_tensor(sampled),
+        )
+
+    return work.then(finish)
+
+
+@contextmanager
+def _of_plan() -> Iterator[None]:
+    """Name the message of a stream of plans that an error is about: the pool or the start."""
     try:
-        if pool.WhichOneof("pool") is None:
-            raise InvalidArgument("candidates", "give candidates or a proposal")
-        if pool.WhichOneof("pool") == "candidates":
-            own = read(OwnPool, pool)
-            answer = certify_pool(moment, own.candidates, context, own)
-        else:
-            for name in ("offsets", "infeasible"):
-                if name in {field.name for field, _ in pool.ListFields()}:
-                    said = "is of candidates that are sent; a proposal has none"
-                    raise InvalidArgument(name, said)
-            sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
-            answer = certify_pool(moment, sampled, context)
+        yield
     except InvalidArgument as error:
         ours = error.field.partition(".")[0] in (
-            "candidates", "proposal", "offsets", "infeasible",
+            "pool", "candidates", "proposal", "offsets", "infeasible",
         )  # fmt: skip
+        if error.field == "pool":
+            raise
         raise error.below("pool" if ours else "start") from error
-    return pb.PlanCertificate(
-        iteration=pool.iteration,
-        certificate=replace(answer, request_id=identity, timing=_spent(context)).to_message(),
-        candidates=None if sampled is None else write_tensor(sampled),
-    )
+
+
+def _answered(found: Answer, identity: str, context: RequestContext) -> Answer:
+    """Return an answer with its request's id, and the seconds that it waited and computed."""
+    return replace(found, request_id=identity, timing=_spent(context))
 
 
 def _spent(context: RequestContext) -> Timing:
-    """Return the seconds that a request waited and computed so far."""
     return Timing(context.queue_seconds, context.compute_seconds, context.total_seconds)

@@ -1,8 +1,8 @@
-"""The door: receives calls on an event loop of its own and has workers serve them.
+"""The door: a gRPC server on an event loop of its own, and the one coroutine that serves a call.
 
-A call costs a coroutine until its message is there. Its caller is identified, what it may hold is
-counted and the message is received before a worker is taken; waits and watches take none. Every
-method is served as a stream of raw bytes, so that the door decides when a message may come in.
+Every method is served as raw bytes. A call's caller is identified, what it may hold is counted, the
+message is read in time and parsed; then its servicer answers, on the loop or in a worker, and the
+status leaves with metrics and log.
 """
 
 from __future__ import annotations
@@ -11,27 +11,24 @@ import asyncio
 import inspect
 import logging
 import threading
-import time
-from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
-from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-from acpc_server.errors import AcpcError, DeadlineExceeded, InvalidArgument
+from acpc_server.errors import AcpcError, DeadlineExceeded, ResourceExhausted
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import Admit, Call, Conversation, ReadLimit, Rejected, admit_all
-from acpc_server.rpc.receiving import Receiver
-from acpc_server.rpc.record import ServedMethod
-from acpc_server.scheduling import CallerLimits, Resource, WorkerPool
+from acpc_server.rpc.call import Call, Identify, Method, admit_all
+from acpc_server.rpc.limits import Limits, ReadLimit
+from acpc_server.rpc.workers import Workers
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")
@@ -40,45 +37,33 @@ READMIT_SECONDS = 5.0
 # How long a caller may leave an answer of a stream untaken.
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
-# How long the end of a stream waits for its last step; one on a sick device may never end.
-CLOSE_SECONDS = 5.0
-# Largest message of a method that is served on the event loop.
-MAX_LOOP_BYTES = 2**16
-
-
-@dataclass(frozen=True)
-class Ingress:
-    """State that calls share: the reading of their messages, and the limits of their callers."""
-
-    receiver: Receiver
-    limits: CallerLimits
-    limit: ReadLimit
-    # Rejects a unary call that its servicer would, before its message is read.
-    check: Callable[[Call], None] = lambda _: None
+# A caller over its limit hears of it after a pause, or its next calls would fill the event loop; of
+# so many calls at a time.
+PAUSE_SECONDS, MAX_PAUSED = 0.5, 2048
 
 
 class Door(grpc.GenericRpcHandler):
     """A gRPC server on a thread and an event loop of its own, with channel arguments ``options``.
 
-    ``admit`` identifies the caller, from method, metadata and TLS identity, or raises. It is called
+    ``identify`` returns the caller, from method, metadata and TLS identity, or raises. It is called
     before a message is read, at each message of a stream, and every few seconds of a long call.
     """
 
     def __init__(
         self,
         metrics: Metrics,
-        workers: WorkerPool,
-        ingress: Ingress,
+        limits: Limits,
         *,
-        admit: Admit = admit_all,
+        identify: Identify = admit_all,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        self.workers = workers
-        self.admit = admit
+        self.identify = identify
         self.long_calls: set[Call] = set()
+        self.paused = 0
         self._metrics = metrics
-        self._ingress = ingress
+        self._limits = limits
         self._handlers: dict[str, Any] = {}
+        self._workers: set[Workers] = set()
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
@@ -89,27 +74,33 @@ class Door(grpc.GenericRpcHandler):
         self,
         service: ServiceDescriptor,
         servicer: object,
+        workers: Workers,
         *,
-        ingress: Ingress | None = None,
-        holds: dict[str, Resource] | None = None,
+        limits: Limits | None = None,
+        check: Callable[[Call], None] = lambda _: None,
+        holds: Sequence[str] = (),
     ) -> None:
-        """Serve a service.
+        """Serve a service, whose methods without a function of the servicer are UNIMPLEMENTED.
 
-        ``servicer`` has a function a method, given the message and the :class:`Call`: a plain one
-        that runs in a worker, a coroutine or asynchronous generator that runs on the event loop,
-        or, where callers stream, one that returns a :class:`Conversation`. A method without one is
-        UNIMPLEMENTED. ``holds`` gives what else a call of a method counts as.
+        A function is given the message and the :class:`Call`; where callers stream, the call and a
+        function that makes its messages, within a :class:`ReadLimit`. A plain one runs in a worker;
+        a coroutine, or an asynchronous generator of answers, on the event loop. ``check`` rejects a
+        call before its message is read; methods in ``holds`` count as uploads.
         """
-        chosen = ingress or self._ingress
+        self._workers.add(workers)
         for descriptor in service.methods:
-            method = ServedMethod(descriptor, self._metrics)
+            method = Method(descriptor, self._metrics)
             if (behaviour := getattr(servicer, method.name, None)) is None:
                 continue
-            streams = Resource.STREAMS if method.streams else None
-            counted = (*filter(None, (Resource.CALLS, (holds or {}).get(method.name), streams)),)
-            waits = inspect.iscoroutinefunction(behaviour) or inspect.isasyncgenfunction(behaviour)
-            kind: type[_Handler] = _Stream if streams else _Coroutine if waits else _Unary
-            self._handlers[method.path] = kind(self, method, behaviour, chosen, counted).handler()
+            counted = ["calls"]
+            counted += ["streams"] * method.streams + ["uploads"] * (method.name in holds)
+            served = _Served(
+                self, method, behaviour, limits or self._limits, workers, tuple(counted), check
+            )
+            many = inspect.isasyncgenfunction(behaviour)
+            make = grpc.stream_stream_rpc_method_handler
+            make = make if many else grpc.stream_unary_rpc_method_handler
+            self._handlers[method.path] = make(served.serve)
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
         """Return the handler of a method; None makes it UNIMPLEMENTED."""
@@ -131,13 +122,14 @@ class Door(grpc.GenericRpcHandler):
         self._readmitting = asyncio.run_coroutine_threadsafe(self._readmit(), self._loop)
 
     def stop(self, grace: float) -> None:
-        """Take no further calls; those under way get ``grace`` seconds. Ends the thread."""
+        """Take no further calls; those under way get ``grace`` seconds. Ends the threads."""
         with suppress(UnicodeDecodeError):  # grpcio from 1.84 on ends at a path that is not UTF-8
             self._wait(self._server.stop(grace))
         self._wait(self._server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self.workers.close()
+        for workers in self._workers:
+            workers.close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -153,148 +145,115 @@ class Door(grpc.GenericRpcHandler):
             await asyncio.sleep(READMIT_SECONDS)
             for call in tuple(self.long_calls):
                 try:
-                    call.admit(self.admit)
+                    call.identify(self.identify)
                 except AcpcError as error:
-                    call.life.interrupt(error)
+                    call.interrupt(error)
                 except Exception:  # the next time may do better
                     log.exception("readmission_failed")
 
 
 @dataclass(frozen=True)
-class _Handler(ABC):
-    """Serves one method; how, is up to the subclass."""
+class _Served:
+    """A method, and how it is served."""
 
     door: Door
-    method: ServedMethod
+    method: Method
     behaviour: Callable[..., Any]
-    ingress: Ingress
-    counted: tuple[Resource, ...]
+    limits: Limits
+    workers: Workers
+    counted: tuple[str, ...]
+    check: Callable[[Call], None]
 
-    def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
-        return grpc.stream_stream_rpc_method_handler(self.serve)
-
-    async def serve(self, _messages: object, context: Any) -> Any:  # noqa: ANN401
+    async def serve(self, _messages: object, context: Any) -> bytes | None:  # noqa: ANN401
         """Serve a call; gRPC awaits this for each."""
-        call = Call(self.method, context, self.door.workers)
+        call = Call(self.method, context, self.limits, self.workers)
         try:
-            call.admit(self.door.admit)
-            # Until its answer has left: one that is not taken holds memory.
-            call.life.when_over(self.ingress.limits.enter(call.caller, *self.counted))
-            return await self._answer(call, context)
-        except Rejected as rejected:
-            status = rejected.status
-        except AcpcError as error:
-            status = call.reject(error)
+            call.identify(self.door.identify)
+            await self._count(call)
+            answer = await self._answer(call, context)
+            call.end("OK")
+            return answer
         except grpc.aio.BaseError:  # an answer could not be sent: the caller has left
-            call.record.end("CANCELLED")
+            call.end("CANCELLED")
             raise
         except asyncio.CancelledError:
-            reason = call.life.interruption()
+            reason = call.interruption()
             if reason is None:
-                call.record.end("CANCELLED")
+                call.end("CANCELLED")
                 raise
-            status = call.reject(reason)
-        except Exception as error:  # noqa: BLE001 - logged, and answered as a bug
-            status = call.fault(error)
+            status = call.rejected(reason)
+        except Exception as error:  # noqa: BLE001 - a rejection, or logged as a bug
+            status = call.rejected(error)
+            _forget_frames(error)
         finally:
-            call.life.leave()
-        return await _abort(context, status)
-
-    @abstractmethod
-    async def _answer(self, call: Call, context: Any) -> Any:  # noqa: ANN401
-        """Serve an admitted call; returns the answer, unless it was sent."""
-
-    async def _send(self, context: Any, answer: bytes) -> None:  # noqa: ANN401
-        """Send an answer of a stream, which its caller must take within a time."""
-        try:
-            async with asyncio.timeout(SEND_SECONDS):
-                await context.write(answer)
-        except TimeoutError:
-            raise DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN") from None
-
-
-class _Unary(_Handler):
-    """A plain function: one message in, one answer out, in a worker."""
-
-    def handler(self) -> grpc.RpcMethodHandler[Any, Any]:
-        return grpc.stream_unary_rpc_method_handler(self.serve)
-
-    async def _answer(self, call: Call, context: Any) -> bytes:  # noqa: ANN401
-        workers = self.door.workers
-        workers.check(call.caller)
-        self.ingress.check(call)
-        data = await self.ingress.receiver.read(call, self.ingress.limit)
-        workers.check(call.caller)
-        with call.life.rejected_in_time(call.record):
-            return await workers.run(call.caller, self._work, call, data)
-
-    def _work(self, call: Call, data: bytes | None) -> bytes:
-        call.life.waits_for_others(False)
-        try:
-            message = self.method.parse(data)
-        except InvalidArgument as error:
-            raise Rejected(call.reject(error)) from error
-        call.record.note(message)
-        with call.observed(message):
-            answer: Message = self.behaviour(message, call)
-            data = answer.SerializeToString()
-            call.record.end("OK")
-            return data
-
-
-class _Coroutine(_Handler):
-    """A coroutine or an asynchronous generator: a wait or a watch, on the event loop."""
-
-    async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        data = await self.ingress.receiver.read(call, self.ingress.limit)
-        if data is not None and len(data) > MAX_LOOP_BYTES:
-            raise InvalidArgument("request", f"{len(data)} bytes are over {MAX_LOOP_BYTES}")
-        answers = self.behaviour(self.method.parse(data), call)
-        self.door.long_calls.add(call)
-        try:
-            if isinstance(answers, AsyncIterator):
-                async for answer in answers:
-                    await self._send(context, answer.SerializeToString())
-            else:
-                await self._send(context, (await answers).SerializeToString())
-        finally:
+            call.leave()
             self.door.long_calls.discard(call)
-        call.record.end("OK")
+        await _abort(context, status)
+        return None
 
-
-class _Stream(_Handler):
-    """A conversation: each message is answered in a worker, and silence costs none."""
-
-    async def _answer(self, call: Call, context: Any) -> None:  # noqa: ANN401
-        talk: Conversation = self.behaviour(None, call)
-        workers, receiver = self.door.workers, self.ingress.receiver
-        receive = receiver.read  # the first message; a stream that shows none soon yields
-        self.door.long_calls.add(call)
+    async def _count(self, call: Call) -> None:
+        """Count what the call holds until its answer has left: one not taken holds memory."""
         try:
-            while not talk.over:
-                data = await receive(call, talk.limit)
-                receive = receiver.listen
-                call.admit(self.door.admit)
-                began = time.monotonic()
+            leave = self.limits.enter(call.caller, *self.counted)
+        except ResourceExhausted:
+            if self.door.paused < MAX_PAUSED:
+                self.door.paused += 1
                 try:
-                    answer = await workers.run(call.caller, self._step, call, talk, data)
+                    await asyncio.sleep(PAUSE_SECONDS)
                 finally:
-                    if data is not None:
-                        call.record.answered(began)
-                if answer is not None:
-                    await self._send(context, answer)
-        finally:
-            self.door.long_calls.discard(call)
-            call.life.leave()
-            # Before the status leaves, for a caller that goes on at once finds all let go of.
-            await asyncio.wait((workers.run(call.caller, talk.close),), timeout=CLOSE_SECONDS)
+                    self.door.paused -= 1
+            raise
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        task.add_done_callback(lambda _: leave())
 
-    def _step(self, call: Call, talk: Conversation, data: bytes | None) -> bytes | None:
-        with call.observed():
-            answer = talk.send(None if data is None else self.method.parse(data))
-            if talk.over:
-                call.record.end("OK")
-            return None if answer is None else answer.SerializeToString()
+    async def _answer(self, call: Call, context: Any) -> bytes | None:  # noqa: ANN401
+        """Read the message and have it answered; returns the answer, unless all were sent."""
+        if self.method.streams:
+            self.door.long_calls.add(call)
+            answer = self.behaviour(partial(self._messages, call), call)
+        else:
+            self.check(call)
+            message = await call.first()
+            if inspect.iscoroutinefunction(self.behaviour):
+                self.door.long_calls.add(call)
+            elif not inspect.isasyncgenfunction(self.behaviour):
+                return await call.aside(self._work, message, call)
+            answer = self.behaviour(message, call)
+        if not isinstance(answer, AsyncIterator):
+            data: bytes = (await answer).SerializeToString()
+            return data
+        self.door.long_calls.add(call)
+        async with aclosing(answer):  # type: ignore[type-var]
+            async for one in answer:
+                await _send(context, one.SerializeToString())
+        return None
+
+    def _messages(self, call: Call, limit: ReadLimit) -> AsyncIterator[Any]:
+        return call.messages(limit, self.door.identify)
+
+    def _work(self, message: Any, call: Call) -> bytes:  # noqa: ANN401
+        data: bytes = self.behaviour(message, call).SerializeToString()
+        if not call.active:  # the caller had left, and what it asked for was done all the same
+            call.log_access("OK")
+        return data
+
+
+async def _send(context: Any, answer: bytes) -> None:  # noqa: ANN401
+    """Send an answer of a stream, which its caller must take within a time."""
+    try:
+        async with asyncio.timeout(SEND_SECONDS):
+            await context.write(answer)
+    except TimeoutError:
+        raise DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN") from None
+
+
+def _forget_frames(error: BaseException) -> None:
+    """Drop an error's frames, which would keep the call until garbage is collected."""
+    for one in (error.__context__, error.__cause__, error):
+        if one is not None:
+            one.with_traceback(None)
+    error.__context__ = error.__cause__ = None
 
 
 def _is_news(record: logging.LogRecord) -> bool:

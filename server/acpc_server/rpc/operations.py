@@ -149,17 +149,23 @@ class OperationsServicer:
             seconds = request.timeout.seconds + request.timeout.nanos / 1e9
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
-        remaining = context.life.time_remaining()
-        if remaining is not None:
+        if (remaining := context.remaining()) is not None:
             # Answer before the caller's own deadline rather than miss it.
-            seconds = min(seconds, max(0.0, 0.9 * remaining))
-        async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
-            job = await anext(changes)
+            seconds = min(seconds, 0.9 * remaining)
+        name = read_name(request.name)
+        job, operation = await context.aside(self._read, name)
+        if job.state.done or not seconds:
+            return operation
+        async with aclosing(follow(self._jobs, name, context)) as changes:
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
                     async for latest in changes:
                         job = latest
-        return await context.in_worker(self._writer.write, job)
+        return await context.aside(self._writer.write, job)
+
+    def _read(self, job_id: str) -> tuple[Job, operations_pb2.Operation]:
+        job = self._jobs.get(job_id)
+        return job, self._writer.write(job)
 
 
 async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Job, None]:
@@ -180,12 +186,7 @@ async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Jo
         with suppress(RuntimeError):  # the loop is closed: nobody waits
             loop.call_soon_threadsafe(note, news)
 
-    def subscribe() -> None:
-        stop = jobs.follow(job_id, changed)
-        if not call.life.add_callback(stop):  # the caller has left
-            stop()
-
-    await call.in_worker(subscribe)
+    await call.aside(lambda: call.when_over(jobs.follow(job_id, changed)))
     while True:
         await moved.wait()
         news = unread.popleft()

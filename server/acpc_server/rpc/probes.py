@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from functools import cache
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from google.protobuf.descriptor import FileDescriptor
@@ -14,9 +14,10 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from acpc_server.errors import NotFound
-from acpc_server.rpc.call import Call, Conversation, Dialogue, ReadLimit
+from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.limits import ReadLimit
 
-REFLECTION_IDLE_SECONDS = 60.0
+IDLE = ReadLimit(60.0, "open a new stream for the next question", "REFLECTION_IDLE")
 Answer: TypeAlias = health_pb2.HealthCheckResponse
 
 
@@ -97,16 +98,9 @@ class Reflection:
         self.own = [name.full_name for file in files for name in file.services_by_name.values()]
         self._servicer = reflection.ReflectionServicer([*services, *self.own])
 
-    def ServerReflectionInfo(self, _messages: None, context: Call) -> Conversation:
+    async def ServerReflectionInfo(self, messages: Messages, context: Call) -> AsyncIterator[Any]:
         """Describe services and messages."""
-        hint = "open a new stream for the next question"
-        limit = ReadLimit(REFLECTION_IDLE_SECONDS, hint, "REFLECTION_IDLE")
-        return Conversation(self._answered(), limit)
-
-    def _answered(self) -> Dialogue:
-        question = yield None
-        while question is not None:
+        async for question in messages(IDLE):
             known = reflection_pb2.ServerReflectionRequest.FromString(question.SerializeToString())
             (answer,) = self._servicer.ServerReflectionInfo(iter((known,)), None)
-            question = yield answer
-        return None
+            yield answer

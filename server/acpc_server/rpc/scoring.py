@@ -75,7 +75,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         done = False
         async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
             async for job in changes:
-                operation = await context.in_worker(self._writer.write, job)
+                operation = await context.aside(self._writer.write, job)
                 yield pb.WatchOperationResponse(operation=operation)
                 done = job.state.done
         if not done:

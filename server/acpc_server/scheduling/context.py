@@ -26,9 +26,9 @@ class RequestContext:
         caller: Who asks: what fair turns count by.
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds, compute_seconds: Time its chunks have waited for the device, and held it.
-        holds_slot: Whether it holds a slot of the concurrency limit, which sets this.
         calls: Device calls that it takes in all, pieces of drawing included, as far as is known.
-        priced: What admission control does about them.
+        priced: What admission does about them.
+        waits: Whether others are ahead of it, so that it may be late because of them.
     """
 
     def __init__(
@@ -43,25 +43,19 @@ class RequestContext:
         self._started = time.monotonic()
         self.deadline = None if seconds is None else self._started + seconds
         self.queue_seconds = self.compute_seconds = 0.0
-        self.holds_slot = False
-        self.priced: Callable[[float], None] | None = None
         self.calls = 0.0
+        self.priced: Callable[[float], None] | None = None
+        self.waits = False
+        self.cancelled = False
         self._lock = threading.Lock()
         self._waiting: Future[Any] | None = None
-        self.cancelled = False
 
     def cancel(self) -> None:
-        """Cancel it: no further chunk of it runs, and its caller stops waiting."""
+        """Cancel it: no further chunk of it runs, and its thread stops waiting for one."""
         with self._lock:
             self.cancelled, waiting = True, self._waiting
         if waiting is not None:
             waiting.cancel()
-
-    def price(self, calls: float) -> None:
-        """Add what the request is about to take, in device calls; ResourceExhausted when late."""
-        self.calls += calls
-        if self.priced is not None:
-            self.priced(self.calls)
 
     def wait_on(self, future: Future[Any]) -> None:
         """Have :meth:`cancel` cancel ``future``, what the request waits for next."""
@@ -69,6 +63,12 @@ class RequestContext:
             self._waiting = future
         if self.cancelled:
             future.cancel()
+
+    def price(self, calls: float) -> None:
+        """Add what the request is about to take, in device calls; ResourceExhausted when late."""
+        self.calls += calls
+        if self.priced is not None:
+            self.priced(self.calls)
 
     @property
     def total_seconds(self) -> float:
@@ -83,6 +83,5 @@ class RequestContext:
         """Raise Cancelled or DeadlineExceeded when the request should not go on."""
         if self.cancelled:
             raise Cancelled("the request was cancelled")
-        remaining = self.remaining()
-        if remaining is not None and remaining <= 0:
+        if self.deadline is not None and self.deadline <= time.monotonic():
             raise DeadlineExceeded("the deadline passed before the work was done")

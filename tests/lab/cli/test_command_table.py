@@ -258,6 +258,6 @@ def test_a_grid_of_shifts_is_one_table_of_jobs(
 ) -> None:
     counterparty.script += [ended(one, one) for one in outcomes]
     answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
-    assert "of 2 measurements" in " ".join(answer.stdout.split())
+    assert "Of 2 measurements" in " ".join(answer.stdout.split())
     asked = counterparty.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]

@@ -38,7 +38,7 @@ def test_a_file_and_a_job_are_compared(
     counterparty.script.append(job(score("after", 0.3)))
     answer = acpc("diff", before, "b", "--confidence", "0.9")
     assert counterparty.requests["GetOperation"][0].name == "operations/b"
-    for text in ("A: two-before", "B: two-after", "90 % interval", "IR relative", "lower"):
+    for text in ("A: two-before", "B: two-after", "90 % interval", "relative IR", "lower"):
         assert text in answer.stdout
     assert "SR: share of anchors still apart" in answer.stdout
     assert "on 100 anchors, at 90 % of new trajectories like these: IR is lower" in answer.stdout

@@ -10,9 +10,9 @@ from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
 from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
-from acpc_lab.sweeps import Cell, Node, Sweep, SweepFolder
-from acpc_lab.sweeps.anchors import Depot, read_anchors
+from acpc_lab.sweeps import Cell, Depot, Sweep, SweepFolder
 from acpc_lab.sweeps.plan import SweepPlan
+from acpc_lab.sweeps.spec import AnchorPlace
 from test_sweep_plans import planned
 
 Make = Callable[..., Sweep]
@@ -108,10 +108,10 @@ def test_ids_are_alike_where_the_jobs_are(
 def test_a_dataset_is_frozen_by_the_same_job(
     said: dict[str, int], request_id: str, client: AcpcClient, tmp_path: Path
 ) -> None:
-    anchors = read_anchors(Node({**ROOMS, "freeze": True, **said}))
-    assert anchors.dataset is not None
+    anchors = AnchorPlace.model_validate({**ROOMS, "freeze": True, **said})
+    assert anchors.drawn is not None
     depot = Depot(client, Link(client), "mine", tmp_path, horizon=8)
-    assert depot.request_id(anchors, anchors.dataset) == request_id
+    assert depot.request_id(anchors, anchors.drawn) == request_id
 
 
 def test_what_a_plan_leaves_open_has_the_papers_value(sweep_of: Make, tmp_path: Path) -> None:

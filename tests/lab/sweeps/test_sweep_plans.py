@@ -17,9 +17,9 @@ from acpc.contract import (
 )
 from acpc_client import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
-from acpc_lab.sweeps.anchors import AnchorPlace
-from acpc_lab.sweeps.plan import SweepPlan, make_plan
+from acpc_lab.sweeps.plan import Planner, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
+from acpc_lab.sweeps.spec import AnchorPlace
 
 Make = Callable[..., Sweep]
 RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
@@ -35,7 +35,7 @@ def listed(names: dict[str, list[str]] | list[str]) -> list[Checkpoint]:
 
 
 def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> SweepPlan:
-    return make_plan(sweep.spec, listed(names), lambda anchors: anchors.dataset or anchors.digest)
+    return Planner.of(sweep.spec, listed(names), lambda x: x.drawn or x.set).plan()
 
 
 @pytest.mark.parametrize(
@@ -115,13 +115,13 @@ def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None
     anchors = {"dataset": "{task}.h5", "task": "t", "freeze": True}
     group = {"name": "{task}-*", "anchors": anchors}
     sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
-    cells = make_plan(sweep.spec, listed(["x-1", "x-2", "y-1", "z"]), store).cells
-    assert [str(item.dataset and item.dataset.dataset) for item in asked] == [
+    cells = Planner.of(sweep.spec, listed(["x-1", "x-2", "y-1", "z"]), store).plan().cells
+    assert [str(item.dataset) for item in asked] == [
         "x.h5",
         "y.h5",
         "None",
     ]
-    assert [item.upload for item in asked] == ["", "", "w.npz"]
+    assert [item.upload for item in asked] == [None, None, "w.npz"]
     found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
     assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]
 

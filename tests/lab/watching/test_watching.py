@@ -247,8 +247,10 @@ def test_what_is_gone_when_a_watch_begins_neither_waits_for_ever_nor_hides_a_sco
     os.utime(touched)
     for _ in range(2):
         at.make().run(at.client, once=True, interval=0.1)
-    assert at.seen == [(name, "weights.pt", Outcome.PASSED) for name in "acb"]
-    assert at.trouble == ["b (weights.pt) was removed or replaced before its score"]
+    passed, gone = Outcome.PASSED, Outcome.UNSPECIFIED  # which is told once
+    ended = [("a", passed), ("b", gone), ("c", passed), ("b", passed)]
+    assert at.seen == [(name, "weights.pt", outcome) for name, outcome in ended]
+    assert at.trouble == []
     data = from_sweep(at.file.with_name("gate.watch"))
     assert (data.pending, data.notes) == (0, ())
     assert [cell.score is not None for cell in data.cells] == [True, False, True, True]

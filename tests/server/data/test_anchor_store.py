@@ -162,7 +162,7 @@ def test_an_upload_whose_shards_are_damaged_begins_anew(tmp_path: Path, shard: i
 
 def test_arrays_that_a_score_must_hold_are_bounded(tmp_path: Path) -> None:
     shard = anchors(1, endpoint_states=np.zeros((1, 2**20)))
-    with store(tmp_path, set_bytes=2**30, store_bytes=2**30).upload(header(anchors=50)) as upload:
+    with store(tmp_path, store_bytes=2**30).upload(header(anchors=50)) as upload:
         with pytest.raises(ResourceExhausted, match="bytes of actions and states") as caught:
             upload.append(shard)
         assert caught.value.reason == "ANCHOR_SET_TOO_LARGE"

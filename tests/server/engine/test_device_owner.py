@@ -179,7 +179,7 @@ def test_a_series_that_fails_leaves_nobody_waiting(
 def test_a_chunk_taken_and_lost_is_answered(
     owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(owned.engine._queue, "_take_alike", lambda *_: sys.exit())
+    monkeypatch.setattr("acpc_server.scheduling.queue.DeviceQueue._alike", lambda *_: sys.exit())
     with pytest.raises(DeviceFailed):
         owned.ask()
 

@@ -62,7 +62,8 @@ def test_a_mode_that_is_off_is_turned_off_with_words() -> None:
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 0.0])
 def test_a_device_that_gives_nonsense_fails(monkeypatch: pytest.MonkeyPatch, value: float) -> None:
     assert self_test(CPU) == {}
-    monkeypatch.setattr("torch.nn.functional.layer_norm", lambda x, *_: torch.full_like(x, value))
+    wrong = lambda x, *_, **__: torch.full_like(x, value)  # noqa: E731
+    monkeypatch.setattr("torch.nn.functional.layer_norm", wrong)
     assert [*self_test(CPU, [NumericMode.FP32])] == [NumericMode.FP32]
 
 
@@ -70,7 +71,7 @@ def test_a_mode_that_raises_fails_and_one_without_memory_is_not_judged(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def failing(error: Exception) -> None:
-        def fail(*_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise error
 
         monkeypatch.setattr("torch.nn.functional.layer_norm", fail)

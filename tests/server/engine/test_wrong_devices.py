@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, self_test
+from acpc_server.engine import DeviceClient, Work, self_test
 from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -59,7 +59,8 @@ class FaultyDevice:
             return payloads
 
         context = RequestContext(Priority.INTERACTIVE)
-        self.engine.share("wrong", (), None, enter, context, rows=1, max_rows=1)
+        work = Work("wrong", (), None, enter, 1, 1, drawing=0.0, coordinates=1, finish=id)
+        self.engine.run(work, context)
 
     def ask(
         self,

@@ -21,7 +21,6 @@ from acpc.contract import (
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import InvalidArgument, ResourceExhausted
 from acpc_server.interactive import EncodedMoment, PairedCem, Planner, certify_pool, check_budget
-from acpc_server.scheduling import Slots
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
 from shared_call import calls, together
 from waiting import GENEROUS_SECONDS, wait_until
@@ -160,7 +159,7 @@ def test_few_hold_wide_predictions_however_many_ask(
     wanted = certify_pool(world.open(request), pool(), context())
     monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
     monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
-    monkeypatch.setattr(world.engine, "places", places := Slots(2, "pieces"))
+    monkeypatch.setattr(world.engine, "places", threading.BoundedSemaphore(2))
     inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
     rollout = EncodedMoment.rollout
 
@@ -185,24 +184,24 @@ def test_few_hold_wide_predictions_however_many_ask(
     with ThreadPoolExecutor(6) as threads:
         asked = [threads.submit(ask) for _ in range(6)]
         try:
-            wait_until(lambda: places.waiting == 4)
+            wait_until(lambda: most == 2)
         finally:
             go_on.set()
         for one in asked:
             found = one.result(GENEROUS_SECONDS)
             np.testing.assert_allclose(found.clean_costs, wanted.clean_costs, rtol=1e-5)
-    assert (most, places.waiting) == (2, 0)
+    assert (most, inside) == (2, 0)
 
 
 @pytest.mark.parametrize("ask", [plan_whole, compare])
 def test_plans_and_pairs_take_a_place_too(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, ask: Callable[[PlanningWorld], object]
 ) -> None:
-    monkeypatch.setattr(world.engine, "places", Slots(1, "pieces"))
-    with world.engine.places.slot(context()):
+    monkeypatch.setattr(world.engine, "places", threading.BoundedSemaphore(1))
+    with world.engine.places:
         ask(world)  # narrow
         monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
-        monkeypatch.setattr("acpc_server.scheduling.gate.WAIT_SHARE", 0.0)
+        monkeypatch.setattr("acpc_server.engine.client.PATIENCE", 0.0)
         with pytest.raises(ResourceExhausted) as caught:
             ask(world)
     assert caught.value.reason == "MEMORY_BUSY"

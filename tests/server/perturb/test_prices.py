@@ -16,7 +16,7 @@ PLATE = Background(0.5, plate=bytes(3 * 1024 * 1024), plate_width=1024)
 @pytest.mark.parametrize("kind", sorted(KINDS.keys() - {"registered", "composition"}))
 def test_every_kind_states_its_cost(kind: str) -> None:
     cls = KINDS[kind]
-    spec = parse(f"{kind}:{cls.example}" if cls.example else "identity")
+    spec = parse(f"{kind}:{cls.examples[1]}" if cls.examples else "identity")
     assert resolve(spec)[0].cost is not UNKNOWN
     assert drawing_work([(spec, 3)], PIXELS) > 0
 

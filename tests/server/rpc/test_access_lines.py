@@ -12,8 +12,7 @@ from acpc.v1 import anchor_service_pb2, checkpoint_service_pb2
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import Principal, Role
 from acpc_server.errors import Unauthenticated
-from acpc_server.rpc import Call
-from acpc_server.rpc.call import Conversation, ReadLimit
+from acpc_server.rpc import Call, Messages, ReadLimit
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -37,14 +36,12 @@ def named(lines: Lines, event: str) -> list[tuple[str, str]]:
 class Anchors:
     """Takes uploads and does nothing with them."""
 
-    def UploadAnchors(self, _messages: None, call: Call) -> Conversation:
-        def dialogue() -> Any:  # noqa: ANN401
-            while (yield None) is not None:
-                pass
-
-        return Conversation(dialogue(), ReadLimit(GENEROUS_SECONDS))
-
-    GetUpload = CreateAnchorSet = GetAnchorSet = ListAnchorSets = DeleteAnchorSet = UploadAnchors
+    async def UploadAnchors(
+        self, messages: Messages, call: Call
+    ) -> anchor_service_pb2.UploadAnchorsResponse:
+        async for _ in messages(ReadLimit(GENEROUS_SECONDS)):
+            pass
+        return anchor_service_pb2.UploadAnchorsResponse()
 
 
 class Checkpoints:
@@ -78,7 +75,7 @@ def says(*answers: Principal | Exception) -> Callable[..., Principal]:
 
 def uploaded(admit: Callable[..., Principal]) -> str:
     """Code of an upload of one message."""
-    with served({ANCHORS: Anchors()}, admit=admit) as address, channel(address) as opened:
+    with served({ANCHORS: Anchors()}, identify=admit) as address, channel(address) as opened:
         stream = opened.stream_stream(UPLOAD)
         refused = wire.refusal(lambda: list(stream(iter([b""]), timeout=GENEROUS_SECONDS)))
     return refused.code
@@ -108,7 +105,7 @@ def test_nobody_is_named_while_nobody_is_known(lines: Lines) -> None:
 def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:
     work = Checkpoints()
     with (
-        served({CHECKPOINTS: work}, admit=says(Principal("ci"))) as address,
+        served({CHECKPOINTS: work}, identify=says(Principal("ci"))) as address,
         channel(address) as opened,
     ):
         asked = checkpoint_service_pb2.LoadCheckpointRequest(request_id="two\nlines")

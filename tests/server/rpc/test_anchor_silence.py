@@ -14,16 +14,14 @@ from acpc.datasets.hdf5 import Hdf5Column
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
 from acpc_server.data import DatasetStore
-from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
+from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, AnchorUpload
 from acpc_server.observe import Metrics
-from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.call import Lifetime
-from acpc_server.scheduling import Quota
+from acpc_server.rpc import AnchorServicer, Call
 from public_dataset import public_columns, write_public_dataset
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
-LIMITS = AnchorLimits(2**24, 2**24, 100, 1, 0.0, 3600.0)  # one upload at a time
+LIMITS = AnchorLimits(2**24, 100, 0.0, 3600.0)
 IDLE = 0.3
 
 
@@ -40,7 +38,9 @@ def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub
     servicer = AnchorServicer(store, datasets, lambda digest: False, idle_seconds=IDLE)
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (
-        served({service: servicer}, metrics=metrics, total=Quota(streams=5)) as address,
+        served(
+            {service: servicer}, metrics=metrics, places={"streams": 5, "uploads": 1}
+        ) as address,
         channel(address) as opened,
     ):
         yield pb_grpc.AnchorServiceStub(opened)
@@ -119,8 +119,8 @@ def test_it_stops_between_reads_when_its_caller_has_gone(
     tmp_path: Path, request_id: str,
 ) -> None:  # fmt: skip
     """A set that nobody waits for is not made."""
-    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Lifetime.leave
-    monkeypatch.setattr(Lifetime, "leave", lambda life: (leave(life), left.set()))
+    reads, left, leave = SlowReads(monkeypatch), threading.Event(), Call.leave
+    monkeypatch.setattr(Call, "leave", lambda call: (leave(call), left.set()))
     call = stub.CreateAnchorSet.future(asked(request_id))
     assert reads.begun.wait(GENEROUS_SECONDS)
     call.cancel()
@@ -138,3 +138,25 @@ def test_it_stops_between_reads_when_its_caller_has_gone(
     # The upload's place and its folder's lock are free.
     answer = stub.CreateAnchorSet(asked(request_id), timeout=GENEROUS_SECONDS)
     assert answer.anchor_set.anchors == 11
+
+
+def test_a_last_step_that_does_not_end_holds_no_status(
+    stub: pb_grpc.AnchorServiceStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One on a sick disk may never end."""
+    monkeypatch.setattr("acpc_server.rpc.anchor.CLOSE_SECONDS", 0.1)
+    begun, free, append = threading.Event(), threading.Event(), AnchorUpload.append
+
+    def slow(*given: Any, **named: Any) -> None:  # noqa: ANN401
+        begun.set()
+        assert free.wait(GENEROUS_SECONDS)
+        append(*given, **named)
+
+    monkeypatch.setattr(AnchorUpload, "append", slow)
+    call = stub.UploadAnchors.future(iter([anchor_wire.header("held"), anchor_wire.shard()]))
+    assert begun.wait(GENEROUS_SECONDS)
+    call.cancel()
+    assert call.code() is grpc.StatusCode.CANCELLED
+    free.set()
+    rest = [anchor_wire.header("held")]
+    wait_until(lambda: wire.refusal(lambda: stub.UploadAnchors(iter(rest))) is None)

@@ -16,14 +16,7 @@ import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.errors import NotFound
-from acpc_server.rpc import (
-    Call,
-    Conversation,
-    HealthService,
-    ReadLimit,
-    Reflection,
-)
-from acpc_server.scheduling import Quota
+from acpc_server.rpc import Call, HealthService, Reflection
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -225,7 +218,7 @@ def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
 
     with (
         served(
-            {SERVICE: Checkpoints(), REFLECTION: described}, threads=1, total=Quota(streams=40)
+            {SERVICE: Checkpoints(), REFLECTION: described}, threads=1, places={"streams": 40}
         ) as address,
         channel(address) as opened,
     ):
@@ -244,34 +237,52 @@ def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
         go_on.set()
 
 
-def test_a_last_step_that_does_not_end_holds_no_status(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One on a sick device may never end."""
-    monkeypatch.setattr("acpc_server.rpc.door.CLOSE_SECONDS", 0.1)
-    closing, free = threading.Event(), threading.Event()
+def test_messages_that_are_worked_on_leave_no_memory_for_others() -> None:
+    """Every message counts in bytes until its call has ended."""
+    begun, go_on = threading.Event(), threading.Event()
 
-    def dialogue() -> Iterator[None]:
-        try:
-            yield
-        finally:
-            closing.set()
-            free.wait(GENEROUS_SECONDS)
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        if request.page_size == 2:
+            begun.set()
+            assert go_on.wait(GENEROUS_SECONDS)
 
-    class Held:
-        def ServerReflectionInfo(self, _messages: None, call: Call) -> Conversation:
-            return Conversation(dialogue(), ReadLimit(0.1))
+    large = pb.ListCheckpointsRequest(page_size=2, page_token="x" * 1000)
+    with (
+        served({SERVICE: Checkpoints(work)}, held_bytes=1000) as address,
+        channel(address) as opened,
+    ):
+        stub = CheckpointServiceStub(opened)
+        held = stub.ListCheckpoints.future(large, timeout=GENEROUS_SECONDS)
+        assert begun.wait(GENEROUS_SECONDS)
+        refused = wire.refusal(lambda: answered(address))
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "MEMORY_BUSY")
+        assert refused.retry_after
+        go_on.set()
+        held.result()
+        wait_until(lambda: wire.refusal(lambda: answered(address)) is None)
 
-    def silent() -> Iterator[Any]:
-        free.wait(GENEROUS_SECONDS)
-        yield from ()
 
-    with served({REFLECTION: Held()}) as address, channel(address) as opened:
-        ask = ServerReflectionStub(opened).ServerReflectionInfo
-        try:
-            refused = wire.refusal(lambda: next(ask(silent(), timeout=GENEROUS_SECONDS)))
-            assert (refused.code, refused.reason) == ("DEADLINE_EXCEEDED", "MESSAGE_LATE")
-            assert closing.is_set()
-        finally:
-            free.set()
+def test_a_caller_over_its_limit_hears_of_it_after_a_pause_and_others_do_not_wait() -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        if request.page_size == 2:
+            begun.set()
+            assert go_on.wait(GENEROUS_SECONDS)
+
+    with (
+        served({SERVICE: Checkpoints(work)}, places={"calls": 4}, threads=8) as address,
+        channel(address) as opened,
+    ):
+        stub = CheckpointServiceStub(opened)
+        asked = pb.ListCheckpointsRequest(page_size=2)
+        many = [stub.ListCheckpoints.future(asked, timeout=GENEROUS_SECONDS) for _ in range(6)]
+        assert begun.wait(GENEROUS_SECONDS)
+        assert answered(address) == "1"
+        wait_until(lambda: sum(call.done() for call in many) == 3)
+        refused = [wire.refusal(call.result) for call in many if call.done()]
+        assert {(r.code, r.reason) for r in refused} == {("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")}
+        go_on.set()
 
 
 @pytest.mark.parametrize("bug", [lambda *_: sys.exit(3), lambda *_: 1 / 0])
@@ -296,10 +307,10 @@ def test_who_leaves_is_known_to_the_worker() -> None:
     left, begun = threading.Event(), threading.Event()
 
     def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        assert call.life.add_callback(left.set)
+        call.when_over(left.set)
         begun.set()
         assert left.wait(GENEROUS_SECONDS)
-        assert not call.life.is_active()
+        assert not call.active
 
     with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
         call = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)

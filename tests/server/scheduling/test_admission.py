@@ -1,12 +1,8 @@
 """Which requests a busy server takes on, and how it rejects the others."""
 
-import asyncio
 import random
-import sys
-import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import pytest
@@ -17,17 +13,8 @@ from acpc_server.errors import (
     InvalidArgument,
     ResourceExhausted,
 )
-from acpc_server.scheduling import (
-    AdmissionController,
-    CallRequests,
-    LatencyModel,
-    Priority,
-    RequestContext,
-    Work,
-    WorkerPool,
-)
+from acpc_server.scheduling import Admission, Priority, RequestContext
 from clocks import Clock
-from waiting import GENEROUS_SECONDS
 
 SHORT, LONG = "ComparePair", "PlanPaired"
 Asks = tuple[str, float, str]  # method, seconds, caller
@@ -37,24 +24,24 @@ def context(seconds: float | None = None, caller: str = "") -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
 
 
-def knowing(clock: Clock | None = None, **alone: float) -> AdmissionController:
-    """A controller that knows how long requests of each method take alone, in seconds."""
-    latency = LatencyModel(clock or time.monotonic)
+def knowing(clock: Clock | None = None, **alone: float) -> Admission:
+    """Admission that knows how long requests of each method take alone, in seconds."""
+    admission = Admission(12, clock or time.monotonic)
     for method, seconds in alone.items():
         for _ in range(200):
-            latency.learn(Work(method, 1), seconds)
-    return AdmissionController(latency, max_requests=12)
+            admission.learn((method, 0), seconds)
+    return admission
 
 
 def enter(
-    entered: ExitStack, admission: AdmissionController, method: str, count: int, caller: str = ""
+    entered: ExitStack, admission: Admission, method: str, count: int, caller: str = ""
 ) -> None:
     for _ in range(count):
         entered.enter_context(admission.request(method, context(caller=caller)))
 
 
 def rejection(
-    admission: AdmissionController, method: str, seconds: float, caller: str = ""
+    admission: Admission, method: str, seconds: float, caller: str = ""
 ) -> ResourceExhausted | None:
     try:
         with admission.request(method, context(seconds, caller)):
@@ -64,7 +51,7 @@ def rejection(
 
 
 def test_no_more_than_the_limit_are_under_way() -> None:
-    admission = AdmissionController(max_requests=2)
+    admission = Admission(2)
     with ExitStack() as entered:
         enter(entered, admission, SHORT, 1)
         enter(entered, admission, LONG, 1)
@@ -127,7 +114,7 @@ def test_the_last_places_are_not_for_whoever_has_most() -> None:
 
 def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
     """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
-    admission = AdmissionController(max_requests=12)
+    admission = Admission(12)
     for _ in range(30):
         with ExitStack() as batch:
             enter(batch, admission, SHORT, 8)
@@ -150,18 +137,18 @@ def test_a_request_that_fails_is_counted_out_and_teaches_nothing(error: AcpcErro
     for _ in range(100):
         with pytest.raises(type(error)), admission.request(SHORT, context()):
             raise error
-    assert admission.latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.01)
+    assert admission.seconds((SHORT, 0)) == pytest.approx(1.0, rel=0.01)
     with ExitStack() as entered:
         enter(entered, admission, SHORT, 8)
 
 
 @pytest.mark.parametrize("ending", [DeadlineExceeded("late"), ResourceExhausted("withdrawn")])
 def test_a_request_that_ran_out_of_time_teaches_that_it_took_it(ending: AcpcError) -> None:
-    admission = AdmissionController()
+    admission = Admission()
     with pytest.raises(type(ending)), admission.request(SHORT, context()):
         time.sleep(0.01)
         raise ending
-    assert admission.latency.unit_seconds(SHORT) > 0
+    assert admission.seconds((SHORT, 0)) > 0
 
 
 def test_a_method_that_was_never_measured_gets_in_beside_a_busy_one() -> None:
@@ -173,37 +160,17 @@ def test_a_method_that_was_never_measured_gets_in_beside_a_busy_one() -> None:
             assert rejection(admission, SHORT, 0.5) is not None, "one is enough"
 
 
-def test_later_messages_of_an_open_stream_wait_as_long_as_they_have() -> None:
-    """A stream was admitted once; a planner cannot go on without its next answer."""
-    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(10.0)
-    requests = CallRequests(admission, "Plan", rpc)
+def test_one_that_was_admitted_once_waits_as_long_as_it_has() -> None:
+    """As the later messages of a stream; and it knows that others are ahead."""
+    admission = knowing(ComparePair=1.0, Plan=1.0)
     with ExitStack() as entered:
         enter(entered, admission, SHORT, 6)
-        with pytest.raises(ResourceExhausted), requests.admitted():
-            raise AssertionError("never admitted")
-    with requests.admitted():
-        pass
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 6)
-        with requests.admitted():
-            pass
-
-
-def test_one_slow_chunk_does_not_lock_its_kind_out() -> None:
-    """What is rejected is not measured; the estimate has to come down all the same."""
-    admission, chunk = knowing(clock := Clock(), kind=100.0), Work("kind", 1)
-    admission.chunk(chunk, [], context(60.0), 0)  # an idle device tries
-    rejections = 0
-    while True:
-        try:
-            admission.chunk(chunk, [chunk], context(60.0), 1)
-            break
-        except ResourceExhausted as error:
-            assert error.reason == "DEADLINE_CANNOT_BE_MET" and error.retry_after is not None
-            rejections += 1
-            clock.now += 0.1
-    assert 0 < rejections < 200
-    admission.chunk(chunk, [chunk], context(), 1)
+        assert rejection(admission, "Plan", 10.0) is not None
+        asked = context(10.0)
+        with admission.request("Plan", asked, 1.0):
+            assert asked.waits
+    with admission.request("Plan", first := context(10.0)):
+        assert not first.waits
 
 
 def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None:
@@ -215,7 +182,7 @@ def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None
         while rejection(admission, LONG, 60.0) is not None:
             rejections += 1
             clock.now += 0.1
-            admission.latency.learn(Work(SHORT, 1), 0.1)
+            admission.learn((SHORT, 0), 0.1)
     assert 0 < rejections < 200
 
 
@@ -225,44 +192,7 @@ def test_rejections_without_time_between_them_change_no_estimate() -> None:
         enter(entered, admission, SHORT, 5)
         for _ in range(1000):
             assert rejection(admission, SHORT, 2.0) is not None
-    assert admission.latency.unit_seconds(SHORT) == pytest.approx(1.0, rel=0.5)
-
-
-class Rpc:
-    """An RPC of a caller who has so many seconds, and may leave."""
-
-    def __init__(self, seconds: float | None) -> None:
-        self._seconds = seconds
-        self._callbacks: list[Callable[[], None]] = []
-        self._active = True
-        self.waits: list[bool] = []
-
-    def waits_for_others(self, waits: bool) -> None:
-        self.waits.append(waits)
-
-    def time_remaining(self) -> float | None:
-        return self._seconds
-
-    def is_active(self) -> bool:
-        return self._active
-
-    def add_callback(self, callback: Callable[[], None]) -> bool:
-        self._callbacks.append(callback)
-        return self._active
-
-    def end(self) -> None:
-        self._active = False
-        for callback in self._callbacks:
-            callback()
-
-
-def test_a_call_is_told_whether_it_has_others_to_wait_for() -> None:
-    admission, rpc = knowing(ComparePair=1.0), Rpc(60.0)
-    requests = CallRequests(admission, SHORT, rpc)
-    with requests.admitted(), ExitStack() as entered:
-        enter(entered, admission, SHORT, 1)
-        with requests.admitted():
-            assert rpc.waits == [False, True]
+    assert admission.seconds((SHORT, 0)) == pytest.approx(1.0, rel=0.5)
 
 
 MEAN = 0.9 * 0.04 + 0.1 * 0.4
@@ -273,7 +203,7 @@ def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
 
     In virtual time: a call takes 40 ms, one in ten 400, and each has half a second.
     """
-    rng, admission = random.Random(seed), AdmissionController(LatencyModel(clock))
+    rng, admission = random.Random(seed), Admission(clock=clock)
     line: list[tuple[float, float, ExitStack]] = []  # ends, deadline, and what counts it
     found = dict.fromkeys(("answered", "late", "rejected"), 0)
     free, arrival = 0.0, 0.0
@@ -299,12 +229,9 @@ def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
     return found
 
 
-def test_an_overloaded_device_takes_on_what_it_can_do_in_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_an_overloaded_device_takes_on_what_it_can_do_in_time() -> None:
     """Late are no more than the calls that take ten times as long as others: one in ten."""
     clock = Clock()
-    monkeypatch.setattr("acpc_server.scheduling.admission.time.monotonic", clock)
     found, runs = Counter[str](), 5
     for seed in range(runs):
         clock.now = 0.0
@@ -313,113 +240,13 @@ def test_an_overloaded_device_takes_on_what_it_can_do_in_time(
     assert found["answered"] > runs * 0.8 * 55 / MEAN, found
 
 
-def test_each_message_of_a_stream_is_a_request_and_all_end_with_the_call() -> None:
-    admission, rpc = knowing(ComparePair=1.0, Plan=1.0), Rpc(5.0)
-    requests = CallRequests(admission, "Plan", rpc)
-    with requests.admitted() as first:
-        assert not first.cancelled
-        assert rejection(admission, SHORT, 2.0) is not None, "one is ahead"
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 6)
-        with pytest.raises(ResourceExhausted), requests.admitted():
-            raise AssertionError("never admitted")
-    with requests.admitted() as second:
-        assert second is not first
-        rpc.end()
-        assert second.cancelled
-    assert not first.cancelled
-    with pytest.raises(Cancelled), requests.admitted():
-        raise AssertionError("never admitted")
-    with pytest.raises(Cancelled):
-        requests.check()
-
-
-def test_calls_are_rejected_when_all_workers_are_taken_but_a_callers_first_is_not() -> None:
-    workers, go = WorkerPool(2, max_backlog=6), threading.Event()
-
-    async def filled() -> None:
-        waiting = []
-        for _ in range(6):
-            workers.check("many")
-            waiting.append(workers.run("many", go.wait, GENEROUS_SECONDS))
-        with pytest.raises(ResourceExhausted, match="every thread") as rejected:
-            workers.check("many")
-        assert rejected.value.retry_after
-        for newcomer in "abcdefg":
-            workers.check(newcomer)
-            waiting.append(workers.run(newcomer, go.wait, GENEROUS_SECONDS))
-        with pytest.raises(ResourceExhausted):
-            workers.check("h")
-        waiting[0].cancel()
-        with pytest.raises(ResourceExhausted):
-            workers.check("h")  # its thread is taken still
-        go.set()
-        await asyncio.gather(*waiting[1:])
-        while True:  # the cancelled one's thread is heard of last
-            try:
-                return workers.check("many")
-            except ResourceExhausted:
-                await asyncio.sleep(0)
-
-    asyncio.run(filled())
-    workers.close()
-
-
-def test_callers_get_threads_in_turn_and_none_takes_the_last() -> None:
-    workers, go, order = WorkerPool(4), threading.Event(), list[str]()
-
-    async def served() -> None:
-        many = [workers.run("many", go.wait, GENEROUS_SECONDS) for _ in range(3)]
-        many += [workers.run("many", order.append, "many") for _ in range(3)]
-        await workers.run("few", order.append, "few")
-        assert order == ["few"], "a thread was left for it"
-        go.set()
-        await asyncio.gather(*many)
-
-    asyncio.run(served())
-    assert order == ["few", "many", "many", "many"]
-    workers.close()
-
-
-def test_work_aside_takes_few_places() -> None:
-    workers, go = WorkerPool(2, max_backlog=2), threading.Event()
-
-    async def filled() -> None:
-        waits = [
-            asyncio.ensure_future(workers.run_aside(str(i), go.wait, GENEROUS_SECONDS))
-            for i in range(30)
-        ]
-        await asyncio.sleep(0)
-        workers.check("other")
-        waits[0].cancel()
-        answer = workers.run("other", len, "four")
-        go.set()
-        assert await answer == 4
-        assert all(await asyncio.gather(*waits[1:]))
-
-    asyncio.run(filled())
-    workers.close()
-
-
-def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> None:
-    workers = WorkerPool(1)
-
-    async def asked() -> None:
-        with pytest.raises(RuntimeError, match="SystemExit"):
-            await workers.run("", sys.exit, 3)
-        assert await workers.run("", len, "four") == 4
-
-    asyncio.run(asked())
-    workers.close()
-
-
 def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
     """A caller's dear calls, over within their doubling, leave the estimate of cheap ones."""
     clock = Clock()
-    admission = AdmissionController(LatencyModel(clock))
-    for calls, seconds in [(1, 0.1), (100, 40.0)] * 30:
-        admission.latency.learn(Work(SHORT if calls == 1 else (SHORT, 7), 1.0), seconds)
-    with admission.request(SHORT, context(60.0, "dear")) as _, ExitStack() as entered:
+    admission = Admission(clock=clock)
+    for size, seconds in [(0, 0.1), (7, 40.0)] * 30:
+        admission.learn((SHORT, size), seconds)
+    with admission.request(SHORT, context(60.0, "dear")), ExitStack() as entered:
         dear = context(300.0, "dear")
         entered.enter_context(admission.request(SHORT, dear))
         dear.price(100.0)

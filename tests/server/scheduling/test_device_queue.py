@@ -1,26 +1,20 @@
 """Who goes first on the device, who is rejected, and who stops waiting."""
 
+import asyncio
 import threading
-import time
 import weakref
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient
+from acpc_server.engine import DeviceClient, Work
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import (
-    AdmissionController,
-    ConcurrencyLimiter,
-    LatencyModel,
-    Priority,
-    RequestContext,
-    queue,
-)
+from acpc_server.scheduling import Priority, RequestContext, queue
 from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
@@ -32,10 +26,9 @@ FP32 = NumericMode.FP32
 class HeldDevice:
     """An engine, a model that can be held, and callers in threads of their own."""
 
-    def __init__(self, max_queue: int = 256, latency: LatencyModel | None = None) -> None:
+    def __init__(self) -> None:
         self.metrics = Metrics()
-        admission = AdmissionController(latency, max_queue=max_queue)
-        self.engine = DeviceClient(CPU, self.metrics, admission=admission)
+        self.engine = DeviceClient(CPU, self.metrics)
         self.held = Held()
         self.model = PlainModel(self.held)
         self._pool = ThreadPoolExecutor(32)
@@ -131,29 +124,6 @@ def test_a_deadline_ends_the_wait_and_the_work_never_runs(device: HeldDevice) ->
         device.engine.encode(device.model, frames(3.0), interactive(-1.0), FP32)
 
 
-class Slow(LatencyModel):
-    """A device that takes a minute for everything."""
-
-    def unit_seconds(self, kind: Hashable) -> float:
-        return 60.0
-
-
-def test_what_waits_until_it_would_be_late_is_rejected_and_not_left_to_its_deadline() -> None:
-    device = HeldDevice(latency=Slow())
-    first = device.ask(0.0, job())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    late = device.ask(1.0, interactive(6.0))  # of which half is to spare
-    with pytest.raises(ResourceExhausted) as rejected:
-        late.result(GENEROUS_SECONDS)
-    assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
-    assert not first.done(), "the device was busy all the time"
-    device.held.free.set()
-    first.result(GENEROUS_SECONDS)
-    assert device.ask(2.0, interactive(30.0)).result(GENEROUS_SECONDS) is not None, "it may try"
-    assert device.held.order == [0.0, 2.0]
-    device.close()
-
-
 @pytest.mark.parametrize("priority", list(Priority))
 def test_a_cancelled_caller_stops_waiting_at_once(device: HeldDevice, priority: Priority) -> None:
     first = device.ask(0.0, job())
@@ -184,35 +154,6 @@ def test_a_cancelled_job_stops_after_the_chunk_it_is_in(device: HeldDevice) -> N
         with pytest.raises(Cancelled):
             running.result(GENEROUS_SECONDS)
     assert device.held.order == [1.0]
-
-
-def test_a_full_queue_rejects_interactive_work_and_says_when_to_come_again() -> None:
-    device = HeldDevice(max_queue=2)
-    answers = [device.ask(0.0, interactive())]
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    answers += [device.ask(mark, interactive()) for mark in (1.0, 2.0)]
-    with pytest.raises(ResourceExhausted) as rejected:
-        device.engine.encode(device.model, frames(3.0), interactive(), FP32)
-    assert rejected.value.reason == "QUEUE_FULL"
-    assert rejected.value.retry_after > 0
-    answers.append(device.ask(4.0, job()))  # jobs wait in their own number
-    device.held.free.set()
-    for answer in answers:
-        answer.result(GENEROUS_SECONDS)
-    assert device.engine.encode(device.model, frames(5.0), interactive(), FP32) is not None
-    device.close()
-
-
-def test_requests_that_were_given_up_keep_nobody_out() -> None:
-    waiting = queue.BatchQueue(
-        Metrics(), AdmissionController(max_queue=2), ConcurrencyLimiter(slots=1)
-    )
-    for _ in range(3):
-        context = interactive()
-        chunk = queue.Chunk("encode", "kind", None, 1, lambda given: given, context, False, 1)
-        waiting.put(chunk)
-        context.wait_on(chunk.future)
-        context.cancel()
 
 
 def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
@@ -259,27 +200,44 @@ def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
         device.close()
 
 
-def test_work_that_the_queue_would_make_late_is_rejected_and_an_idle_device_tries(
-    device: HeldDevice,
+def work(device: HeldDevice, mark: float, **changed: int) -> Work[list[float]]:
+    """Encodes a frame that carries ``mark`` by one device call, unless it is larger."""
+
+    def compute(payloads: Sequence[float], context: RequestContext) -> Sequence[torch.Tensor]:
+        return [device.engine.encode(device.model, frames(x), context, FP32) for x in payloads]
+
+    sizes: dict[str, Any] = {"rows": 1, "max_rows": 8, "drawing": 0.0, "coordinates": 1, **changed}
+    return Work("pair", (), mark, compute, finish=lambda found: found[0].tolist(), **sizes)
+
+
+@pytest.mark.parametrize("changed", [{}, {"rows": 9}, {"coordinates": 2**40}])
+def test_a_request_is_one_call_for_who_waits_in_a_thread_or_on_a_loop(
+    device: HeldDevice, changed: dict[str, int]
 ) -> None:
-    slow = device.ask(0.0, interactive())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    time.sleep(0.3)  # teaches that a row takes long
     device.held.free.set()
-    slow.result(GENEROUS_SECONDS)
-    device.held.free.clear()
-    device.held.entered.clear()
-    blocker = device.ask(1.0, job())
+    asked = work(device, 2.0, **changed)
+    assert device.engine.is_large(asked) == bool(changed)
+    assert device.engine.run(asked, interactive()) == [2.0] * 3
+    if not changed:
+        answer = asyncio.run(device.engine.ask(asked, interactive()))
+        assert asked.then(sum).finish(answer) == 6.0
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_who_waits_for_others_is_rejected_before_its_deadline(
+    device: HeldDevice, waits: bool
+) -> None:
+    first = device.ask(0.0, job())
     assert device.held.entered.wait(GENEROUS_SECONDS)
-    waiting = device.ask(2.0, interactive())
-    with pytest.raises(ResourceExhausted) as rejected:
-        device.engine.encode(device.model, frames(3.0, 100), interactive(2.0), FP32)
-    assert rejected.value.reason == "DEADLINE_CANNOT_BE_MET"
-    assert rejected.value.retry_after > 2.0
+    late = interactive(0.3)
+    late.waits = waits
+    with pytest.raises(ResourceExhausted if waits else DeadlineExceeded) as told:
+        asyncio.run(device.engine.ask(work(device, 1.0), late))
+    assert told.value.reason == ("DEADLINE_CANNOT_BE_MET" if waits else "DEADLINE_EXCEEDED")
+    assert not first.done(), "the device was busy all the time"
     device.held.free.set()
-    for answer in (waiting, blocker):
-        answer.result(GENEROUS_SECONDS)
-    assert device.engine.encode(device.model, frames(4.0, 100), interactive(60.0), FP32) is not None
+    device.ask(2.0, job()).result(GENEROUS_SECONDS)
+    assert device.held.order == [0.0, 2.0]
 
 
 def test_an_idle_device_holds_no_model() -> None:

@@ -17,9 +17,7 @@ class AnchorLimits:
     """Quotas and retention of the store; all bytes are those on disk."""
 
     store_bytes: int
-    set_bytes: int
     set_anchors: int
-    uploads: int  # that this process takes at a time
     keep_seconds: float  # of a set after its last use; 0: without limit
     upload_seconds: float  # of an upload after its last shard
 

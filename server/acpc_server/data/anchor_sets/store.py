@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -43,7 +42,6 @@ from acpc_server.errors import (
 from acpc_server.observe import Metrics
 
 HEADER = "header.json"
-BUSY_SECONDS = 5.0
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
 LATEST = "latest"
@@ -60,7 +58,6 @@ class AnchorStore:
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
         self.limits = limits
         self._metrics = metrics
-        self._open = threading.BoundedSemaphore(limits.uploads)
         self._usage = Usage(self._count, limits.store_bytes, metrics)
         self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         try:
@@ -179,12 +176,6 @@ class AnchorStore:
                 "set; split them into several sets",
                 reason="ANCHOR_SET_TOO_LARGE",
             )
-        if not self._open.acquire(blocking=False):
-            raise ResourceExhausted(
-                f"{self.limits.uploads} uploads of anchors are open, as many as the server takes",
-                reason="TOO_MANY_UPLOADS",
-                retry_after=BUSY_SECONDS,
-            )
         try:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
@@ -198,9 +189,7 @@ class AnchorStore:
             with volume_space(), held(folder, busy):
                 self._make_folders()
                 self._check_header(folder / HEADER, header)
-                upload = AnchorUpload(
-                    folder, self._sets, self._trash, header, self.limits, self._usage.reserve
-                )
+                upload = AnchorUpload(folder, self._sets, self._trash, header, self._usage.reserve)
                 try:
                     yield upload
                 finally:
@@ -210,7 +199,6 @@ class AnchorStore:
                         self._usage.measure()
         finally:
             self._metrics.anchor_uploads.dec()
-            self._open.release()
 
     def _check_header(self, path: Path, header: UploadHeader) -> None:
         if not path.exists():

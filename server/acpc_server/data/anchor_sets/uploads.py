@@ -12,7 +12,6 @@ from acpc.contract import endpoints_at, endpoints_digest, from_json, to_json
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
     INFO,
-    AnchorLimits,
     SetInfo,
     UploadHeader,
     mark_used,
@@ -62,7 +61,6 @@ class AnchorUpload:
         sets: Path,
         trash: Path,
         header: UploadHeader,
-        limits: AnchorLimits,
         reserve: Callable[[int], None],
     ) -> None:
         self._header = header
@@ -70,7 +68,6 @@ class AnchorUpload:
         self._done = folder / DONE
         self._sets = sets
         self._trash = trash
-        self._limits = limits
         self._reserve = reserve
         self._bytes = 0
         self._layout: ShardLayout | None
@@ -134,7 +131,7 @@ class AnchorUpload:
         layout = ShardLayout.of(shard, own_trajectories)
         self._check_layout(shard, layout)
         try:
-            self._take(shard_bytes(shard, packed or {}))
+            self._reserve(shard_bytes(shard, packed or {}))
             written = write_shard(self._data, self.next_offset, shard, packed or {}, layout)
         except ResourceExhausted:
             self.restart()  # what does not fit must not take the space of others
@@ -142,15 +139,6 @@ class AnchorUpload:
         self._bytes += written
         self.next_offset += shard.count
         self.appended += shard.count
-
-    def _take(self, size: int) -> None:
-        if self._bytes + size > self._limits.set_bytes:
-            raise ResourceExhausted(
-                f"the set is over {self._limits.set_bytes} bytes at anchor {self.next_offset}; "
-                "upload fewer anchors, or smaller or better compressed frames",
-                reason="ANCHOR_SET_TOO_LARGE",
-            )
-        self._reserve(size)
 
     def _check_layout(self, shard: AnchorBatch, layout: ShardLayout) -> None:
         if self._layout is None:

@@ -1,0 +1,124 @@
+"""What callers may hold at a time, and who gets a thread."""
+
+import asyncio
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import pytest
+from acpc_server.errors import ResourceExhausted
+from acpc_server.rpc import Limits, Workers
+from waiting import GENEROUS_SECONDS
+
+CALLS, STREAMS = "calls", "streams"
+
+
+@contextmanager
+def entered(limits: Limits, caller: str, *what: str) -> Iterator[None]:
+    leave = limits.enter(caller, *what)
+    try:
+        yield
+    finally:
+        leave()
+
+
+def reason(limits: Limits, caller: str, *what: str) -> str:
+    """Why a caller may not enter now; empty when it may. It leaves at once."""
+    try:
+        with entered(limits, caller, *what):
+            return ""
+    except ResourceExhausted as error:
+        assert error.retry_after
+        return error.reason
+
+
+def test_a_caller_is_rejected_above_its_calls_and_others_are_not() -> None:
+    limits = Limits({CALLS: 40}, per_caller=2)
+    with entered(limits, "a", CALLS), entered(limits, "a", CALLS, STREAMS):
+        assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
+        assert reason(limits, "b", CALLS) == ""
+    assert reason(limits, "a", CALLS) == ""
+
+
+def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
+    limits = Limits({CALLS: 40, STREAMS: 1}, per_caller=2)
+    with entered(limits, "a", CALLS, STREAMS):
+        for _ in range(3):
+            with pytest.raises(ResourceExhausted, match="1 streams under way, 1 of this caller"):
+                limits.enter("a", CALLS, STREAMS)
+        assert reason(limits, "a", CALLS) == ""
+
+
+def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
+    limits = Limits({CALLS: 40})
+    with ExitStack() as held:
+        taken = 0
+        while not reason(limits, "greedy", CALLS):
+            held.enter_context(entered(limits, "greedy", CALLS))
+            taken += 1
+        assert taken == 30, "three quarters"
+        for _ in range(5):
+            held.enter_context(entered(limits, "modest", CALLS))
+        assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS"
+        assert reason(limits, "newcomer", CALLS) == ""
+
+
+def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken() -> None:
+    limits = Limits({STREAMS: 8})
+    with ExitStack() as held:
+        for caller in range(8):
+            held.enter_context(entered(limits, str(caller), STREAMS))
+            assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")
+        assert reason(limits, "late", STREAMS) == "TOO_MANY_STREAMS"
+    assert reason(limits, "late", STREAMS) == ""
+
+
+def test_callers_get_threads_in_turn_and_none_takes_the_last() -> None:
+    workers, go, order = Workers(4), threading.Event(), list[str]()
+
+    async def served() -> None:
+        many = [workers.run("many", go.wait, GENEROUS_SECONDS) for _ in range(3)]
+        many += [workers.run("many", order.append, "many") for _ in range(3)]
+        await workers.run("few", order.append, "few")
+        assert order == ["few"], "a thread was left for it"
+        go.set()
+        await asyncio.gather(*many)
+
+    asyncio.run(served())
+    assert order == ["few", "many", "many", "many"]
+    workers.close()
+
+
+def test_work_that_nobody_waits_for_runs_and_its_error_is_no_news() -> None:
+    workers, ran, news = Workers(1), list[str](), list[object]()
+
+    def fail() -> None:
+        ran.append("failed")
+        raise ResourceExhausted("late")
+
+    async def left() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, told: news.append(told))
+        go = threading.Event()
+        held = workers.run("a", go.wait, GENEROUS_SECONDS)
+        given_up = workers.run("a", fail)
+        given_up.cancel()
+        go.set()
+        await held
+        await workers.run("a", ran.append, "next")
+
+    asyncio.run(left())
+    assert (ran, news) == (["failed", "next"], [])
+    workers.close()
+
+
+def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> None:
+    workers = Workers(1)
+
+    async def asked() -> None:
+        with pytest.raises(RuntimeError, match="SystemExit"):
+            await workers.run("", sys.exit, 3)
+        assert await workers.run("", len, "four") == 4
+
+    asyncio.run(asked())
+    workers.close()

@@ -1,0 +1,167 @@
+"""Alike requests share a call, which is delayed for those that are under way, and only for them."""
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+
+import pytest
+from acpc_server.errors import DeviceFailed
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import (
+    Admission,
+    Chunk,
+    DeviceQueue,
+    Priority,
+    RequestContext,
+    settle,
+)
+
+INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
+# Longer than any test waits, and long enough to see that something is delayed.
+EVER, SOON, A_WHILE = 60.0, 10.0, 0.05
+
+
+class Line:
+    """A queue, what takes from it in a thread of its own, and requests under way."""
+
+    def __init__(self, pool: ThreadPoolExecutor) -> None:
+        self.admission = Admission()
+        self.queue = DeviceQueue(Metrics(), self.admission)
+        self.under_way = ExitStack()
+        self._pool = pool
+
+    def put(self, *chunks: Chunk) -> None:
+        for one in chunks:
+            self.queue.put(one)
+
+    def take(self) -> Future[list[Chunk]]:
+        return self._pool.submit(self.queue.take)
+
+    def begin(self, count: int) -> None:
+        """Have so many more requests under way."""
+        for _ in range(count):
+            request = self.admission.request("ComparePair", RequestContext(INTERACTIVE))
+            self.under_way.enter_context(request)
+
+
+@pytest.fixture
+def line() -> Iterator[Line]:
+    with ThreadPoolExecutor(1) as pool:
+        made = Line(pool)
+        yield made
+        made.under_way.close()
+        made.queue.close()
+
+
+@pytest.fixture
+def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing but an event ends a delay."""
+    for name in ("MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY", "MAX_JOB_WAIT"):
+        monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
+
+
+def chunk(
+    priority: Priority = INTERACTIVE,
+    *,
+    caller: str = "",
+    kind: str = "kind",
+    mergeable: bool = True,
+    max_rows: int = 8,
+    loop: asyncio.AbstractEventLoop | None = None,
+) -> Chunk:
+    context = RequestContext(priority, caller=caller)
+    return Chunk("pair", kind, None, 1, list, context, mergeable, max_rows, loop)
+
+
+def assert_delayed(taken: Future[list[Chunk]]) -> None:
+    with pytest.raises(TimeoutError):
+        taken.result(A_WHILE)
+
+
+@pytest.mark.parametrize("callers", ["aaaaa", "abcde"])
+def test_chunks_of_one_caller_or_of_many_share_a_call(line: Line, callers: str) -> None:
+    chunks = [chunk(caller=caller) for caller in callers]
+    line.put(*chunks, other := chunk(kind="other"))
+    assert line.take().result(SOON) == chunks
+    assert line.take().result(SOON) == [other]
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_what_is_under_way_joins_until_the_call_is_full(line: Line) -> None:
+    chunks = [chunk(max_rows=3) for _ in range(4)]
+    line.begin(8)
+    line.put(chunks[0])
+    taken = line.take()
+    assert_delayed(taken)
+    line.put(chunks[1])
+    assert_delayed(taken)
+    line.put(chunks[2])
+    assert taken.result(SOON) == chunks[:3]
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_a_call_is_delayed_until_nobody_else_is_under_way(line: Line) -> None:
+    first, second = chunk(), chunk()
+    line.begin(1)
+    line.put(first)
+    assert line.take().result(SOON) == [first], "its own request"
+    line.begin(1)
+    line.put(second)
+    taken = line.take()
+    assert_delayed(taken)
+    line.under_way.close()
+    assert taken.result(SOON) == [second]
+
+
+@pytest.mark.usefixtures("no_limits")
+def test_what_cannot_be_shared_a_job_and_closing_end_a_delay(line: Line) -> None:
+    lone, first, job, last = chunk(mergeable=False), chunk(), chunk(JOB, mergeable=False), chunk()
+    line.begin(8)
+    line.put(lone)
+    assert line.take().result(SOON) == [lone]
+    line.put(first)
+    taken = line.take()
+    assert_delayed(taken)
+    line.put(job)
+    assert taken.result(SOON) == [first]
+    assert line.take().result(SOON) == [job]
+    line.put(last)
+    taken = line.take()
+    assert_delayed(taken)
+    line.queue.close()
+    assert taken.result(SOON) == [last]
+
+
+@pytest.mark.usefixtures("no_limits")
+@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"])
+def test_nothing_is_delayed_for_long(
+    line: Line, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    """Each limit alone is enough."""
+    monkeypatch.setattr(f"acpc_server.scheduling.queue.{limit}", 0.01)
+    line.begin(8)
+    line.put(waiting := chunk())
+    assert line.take().result(SOON) == [waiting]
+
+
+def test_jobs_of_several_callers_take_turns_and_share_nothing(line: Line) -> None:
+    chunks = [chunk(JOB, caller=caller, mergeable=False) for caller in "aaab"]
+    line.put(*chunks)
+    order = [line.take().result(SOON) for _ in chunks]
+    assert order == [[chunks[0]], [chunks[3]], [chunks[1]], [chunks[2]]]
+
+
+def test_answers_of_an_event_loop_arrive_there_and_late_ones_harm_nobody() -> None:
+    async def asked() -> None:
+        loop = asyncio.get_running_loop()
+        first, second, left = (chunk(loop=loop) for _ in range(3))
+        left.future.cancel()
+        await loop.run_in_executor(
+            None, settle, [(first, 1), (second, DeviceFailed("no")), (left, 3), (first, 4)]
+        )
+        assert await first.future == 1
+        with pytest.raises(DeviceFailed):
+            await second.future
+
+    asyncio.run(asked())
