@@ -87,6 +87,7 @@ def _life(job: Job) -> dict[str, Any]:
         "create_time": moment(job.created),
         "progress": job.progress,
         "attempts": job.attempts,
+        "caller": job.owner,
         **times,
     }
 
