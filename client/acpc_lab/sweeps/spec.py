@@ -35,6 +35,7 @@ from pydantic import (
     PrivateAttr,
     StringConstraints,
     ValidationInfo,
+    field_validator,
     model_validator,
 )
 
@@ -50,12 +51,12 @@ from acpc_lab.sweeps.reading import (
 )
 from acpc_lab.sweeps.shifts import Groups, read_shifts
 
-_SEED_LIMIT = 2**63 - 1
 T = TypeVar("T")
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
 Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 Counts = Annotated[int, Field(ge=1, lt=2**32)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
 class _Part(BaseModel):
@@ -128,7 +129,7 @@ class AnchorPlace(_Part):
     dataset: Text | None = None
     task: Text | None = None
     count: Annotated[int, Field(ge=2, lt=2**32)] | None = None
-    seed: Annotated[int, Field(ge=0, le=_SEED_LIMIT)] | None = None
+    seed: Seed | None = None
     frameskip: Counts | None = None
     one_per_episode: bool | None = None
     window_future_frames: Counts | None = None
@@ -279,12 +280,6 @@ def _numeric_mode(value: object) -> NumericMode:
     return NumericMode[str(value).upper()]
 
 
-def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds):
-        raise found(list(seeds), "every seed once")
-    return seeds
-
-
 class SweepSpec(_Part):
     """A sweep file that was checked.
 
@@ -303,9 +298,7 @@ class SweepSpec(_Part):
     reference: Annotated[CheckpointRef, PlainValidator(_reference)] | None = None
     anchors: AnchorPlace | None = None
     shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
-    seeds: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=_SEED_LIMIT)], ...], Many, AfterValidator(_once)
-    ] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Many] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)
     )
@@ -321,6 +314,13 @@ class SweepSpec(_Part):
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
     retries: Annotated[int, Field(ge=0, le=100)] = 3
     _source: Document = PrivateAttr()
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise found(list(seeds), "every seed once")
+        return seeds
 
     def bind(self, source: Document) -> None:
         """Keeps what it was read from, to name its places in errors."""

@@ -160,3 +160,18 @@ def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
     alone = acpc("status", "--offline", "--family-wise", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
+
+
+def test_a_reference_whose_latents_have_not_spread_is_named(
+    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
+) -> None:
+    """As an early epoch, over which relative IR says nothing; one that has spread is not."""
+    party.listing = {"a": ["weights.pt"], "base": ["weights.pt"]}
+    for spread, named in ((0.035, True), (2.0, False)):
+        score = score_response(pb.OUTCOME_FAILED)
+        score.checkpoint.median_latent_distance = 5.0
+        score.reference.median_latent_distance = spread
+        party.fates["a"] = deque([score, score])
+        results = sweep_of(name=f"of {spread}", reference="base").run(client, poll=0.01)
+        notes = " ".join(results.reference_notes)
+        assert ("reference base looks collapsed or untrained" in notes) is named
