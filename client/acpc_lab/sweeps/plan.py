@@ -22,7 +22,8 @@ from acpc_lab.sweeps.reading import Label, Wrong, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import AnchorPlace, Group, SweepSpec
+    from acpc_lab.sweeps.parts import AnchorPlace, Group
+    from acpc_lab.sweeps.spec import SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
