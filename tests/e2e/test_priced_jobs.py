@@ -4,13 +4,11 @@ import threading
 from pathlib import Path
 
 import grpc
-import h5py
-import numpy as np
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2, anchor_service_pb2_grpc, scoring_service_pb2_grpc
 from job_world import JobCaller
-from served_world import ServedWorld, write_world
+from served_world import ServedWorld, never_written, write_world
 from waiting import GENEROUS_SECONDS
 from watching import holdings
 
@@ -20,18 +18,6 @@ MARGIN_MIB = 400
 @pytest.fixture
 def world(tmp_path: Path) -> ServedWorld:
     return write_world(tmp_path)
-
-
-def never_written(path: Path, side: int) -> None:
-    """A dataset of a few kilobytes whose frames are zeros of any size."""
-    random = np.random.default_rng(0)
-    with h5py.File(path, "w", libver="latest") as file:
-        file.create_dataset(
-            "pixels", (300, side, side, 3), "u1", chunks=(1, side, side, 3)
-        )  # no chunk is stored
-        file["action"] = random.standard_normal((300, 2)).astype("f4")
-        file["pos_agent"] = random.standard_normal((300, 2)).astype("f4")
-        file["ep_len"], file["ep_offset"] = np.array([150, 150], "i4"), np.array([0, 150])
 
 
 def job(name: str) -> object:

@@ -5,6 +5,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import h5py
+import numpy as np
 from acpc_client.sync.client import AcpcClient
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import PublicColumns, public_columns, write_public_dataset
@@ -55,3 +57,15 @@ def write_world(root: Path) -> ServedWorld:
     columns = public_columns(EPISODES, side=FRAME_SIDE)
     write_public_dataset(datasets / "tworoom.h5", columns)
     return ServedWorld(checkpoints, datasets, root / "state", columns)
+
+
+def never_written(path: Path, side: int) -> None:
+    """A dataset of a few kilobytes whose frames are zeros of any size."""
+    random = np.random.default_rng(0)
+    with h5py.File(path, "w", libver="latest") as file:
+        file.create_dataset(
+            "pixels", (300, side, side, 3), "u1", chunks=(1, side, side, 3)
+        )  # no chunk is stored
+        file["action"] = random.standard_normal((300, 2)).astype("f4")
+        file["pos_agent"] = random.standard_normal((300, 2)).astype("f4")
+        file["ep_len"], file["ep_offset"] = np.array([150, 150], "i4"), np.array([0, 150])

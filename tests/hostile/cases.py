@@ -26,6 +26,8 @@ from mutations import Mutator, places
 METHODS = methods.METHODS | methods_of(health_pb2.DESCRIPTOR, *reflection_versions())
 # A whole call that takes longer hangs, whatever it asks for.
 HANG_SECONDS = 60.0
+# A dataset of few bytes and many pixels.
+LARGE = "large.h5"
 # Answer when they like: a watch may last as long as its job.
 WAITING = ("WaitOperation", "WatchOperation", "Watch")
 
@@ -41,7 +43,7 @@ class Names:
     @property
     def words(self) -> list[str]:
         """Names that a mutation may put anywhere."""
-        known = ["lewm", "lewm-base", "pldm", "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
+        known = ["lewm", "lewm-base", "pldm", LARGE, "tworoom.h5", "tworoom", "fuzz", "weights.pt"]
         known += ["dino", "night", "light", "views/night", "directions/light", "proprio"]
         return [*known, self.operation, self.anchor_set, self.given]
 
@@ -141,7 +143,9 @@ def given_seeds(names: Names) -> dict[str, list[Message]]:
         anchor_set=names.given,
         perturbation=given_wire.given(),
     )
+    large = {"dataset": LARGE, "task": "tworoom", "count": 4}
     good: dict[str, list[Any]] = {
+        "CreateAnchorSet": [{"source": large, "history": 3, "horizon": 20, "request_id": "l"}],
         "ComparePair": [given_wire.pair()],
         "ComparePairs": [{"pair_id": "given", "pair": given_wire.pair()}],
         "CertifyPool": [given_wire.certify()],

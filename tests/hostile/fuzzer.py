@@ -33,11 +33,11 @@ import grpc
 import planning_wire
 import wire
 from acpc.v1 import anchor_service_pb2_grpc, diagnostic_service_pb2_grpc, scoring_service_pb2_grpc
-from cases import HANG_SECONDS, Case, Cases, Names
+from cases import HANG_SECONDS, LARGE, Case, Cases, Names
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from served_world import write_world
+from served_world import ServedWorld, never_written, write_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 from watching import MIB, Resident, holdings
@@ -201,6 +201,14 @@ def prepare(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -
     return Names(operation, stored.anchor_set.digest, given_set.anchor_set.digest)
 
 
+def fuzzed_world(folder: Path) -> ServedWorld:
+    """The small world, with a family that takes what callers bring, and large frames."""
+    world = write_world(folder)
+    given_wire.write_dino(world.checkpoint_root)
+    never_written(world.dataset_root / LARGE, 512)
+    return world
+
+
 def valid_answers(channel: grpc.Channel) -> dict[str, bytes]:
     """Answers to good calls, without their times."""
     stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
@@ -291,8 +299,7 @@ def main() -> None:
             report = Fuzzer(given.address, given.seed, prepare(channel)).run(indices)
     else:
         with tempfile.TemporaryDirectory() as folder:
-            world = write_world(Path(folder))
-            given_wire.write_dino(world.checkpoint_root)
+            world = fuzzed_world(Path(folder))
             with world.server(**SMALL_LIMITS) as server:
                 report = fuzz(server, given.seed, indices)
     print(json.dumps(vars(report), indent=2))

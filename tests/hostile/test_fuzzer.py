@@ -1,19 +1,23 @@
 """Law: whatever is sent to any method, the server has no fault of its own and stays as it was."""
 
+import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
+import numpy as np
 import pytest
-from cases import METHODS, Cases, Names
+from cases import LARGE, METHODS, Cases, Names
 from fuzzer import SMALL_LIMITS, Fuzzer, fuzz
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
-from served_world import ServedWorld
+from served_world import ServedWorld, never_written
 from server_process import ServerProcess
+from waiting import wait_until
+from watching import Resident
 
 REQUESTS = 2000
 NAMES = Names("operations/of-nobody", "0" * 64)
@@ -21,6 +25,7 @@ NAMES = Names("operations/of-nobody", "0" * 64)
 
 @pytest.fixture(scope="module")
 def server(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
+    never_written(world.dataset_root / LARGE, 512)
     with world.server(tmp_path_factory.mktemp("state"), **SMALL_LIMITS) as process:
         yield process
 
@@ -46,6 +51,20 @@ def test_two_thousand_requests(server: ServerProcess) -> None:
         report.codes
     )
     assert min(report.codes["OK"], report.codes["INVALID_ARGUMENT"]) > REQUESTS / 20
+
+
+def test_memory_beyond_the_price_is_noticed() -> None:
+    """A request may move what it costs; what it moves beside that is found, with the request."""
+    size = 2**27
+    for price, least, most in ((0, 0.7, 1.5), (2 * size, 0.0, 0.3)):
+        with Resident(os.getpid()) as watch, watch.request(7, price):
+            wait_until(lambda seen=watch: seen.looked > 5)
+            block, before = np.ones(size, np.uint8), watch.looked
+            wait_until(lambda seen=watch, before=before: seen.looked > before + 5)
+            assert block.all()
+        del block
+        assert least * size <= watch.highest <= most * size
+        assert watch.under == ((7,) if price == 0 else ())
 
 
 def test_a_case_is_the_same_every_time() -> None:

@@ -51,6 +51,7 @@ class Resident:
     Attributes:
         highest: Most that it rose within :data:`RISE_SECONDS`, beyond what was under way, in bytes.
         under: Keys of the requests that were under way then.
+        looked: How often it has looked.
     """
 
     def __init__(self, pid: int) -> None:
@@ -59,7 +60,7 @@ class Resident:
         self._seen: deque[tuple[float, int]] = deque()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._watch)
-        self.highest, self.under = 0, ()
+        self.highest, self.under, self.looked = 0, (), 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -89,6 +90,7 @@ class Resident:
                 self._seen.popleft()
             under = dict(self._prices)
             rise = resident - min(held for _, held in self._seen) - sum(under.values())
+            self.looked += 1
             if rise > self.highest:
                 self.highest, self.under = rise, tuple(under)
 

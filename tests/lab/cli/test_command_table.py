@@ -98,7 +98,7 @@ SHOWN = [
         err=("error: FAILED_PRECONDITION: this score has no evidence of how sure it is",)),
     Row(f"{ASK} --gate confident", 5, script=[ended(BARE, BARE)],
         err=("undecided: nothing passes without a reference; name one: --reference",)),
-    Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible for SR"),
+    Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible"),
         script=floored(0.0021)),
     Row(f"{ASK} -o wide", out=("0.06", NEAR), script=floored(0.06)),
     Row(ASK, 1, script=REFUSED, err=(
