@@ -79,7 +79,8 @@ def _pattern(value: object) -> Pattern:
 
 
 def _label(value: object) -> Label:
-    if not isinstance(value, str | int | float) or value in (math.nan, math.inf, -math.inf):
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    if infinite or not isinstance(value, str | int | float):
         raise found(value, "text or a number")
     return value
 

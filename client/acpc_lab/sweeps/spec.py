@@ -56,7 +56,7 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
         raise Wrong("seed is no part of it here; list the seeds under seeds")
     near = value.get("neighbourhood") if isinstance(value, Mapping) else None
     several = near if isinstance(near, list) else [near]
-    if len(set(map(repr, several))) < len(several) or 0 in several:
+    if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
     lists = ("extra_horizons", "extra_quantiles")
     given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
@@ -67,7 +67,8 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
 def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
     """Reads the options, and the epochs over which a watch spends half of the error."""
     given = dict(value) if isinstance(value, Mapping) else value
-    halflife = given.pop("error_halflife", ERROR_HALFLIFE) if isinstance(given, dict) else None
+    halflife = given.pop("error_halflife", None) if isinstance(given, dict) else None
+    halflife = ERROR_HALFLIFE if halflife is None else halflife
     if halflife is not False and (type(halflife) is not int or halflife < 1):
         raise found(halflife, "a whole number from 1", "error_halflife")
     return record(EvidenceOptions, given), halflife or None
@@ -118,7 +119,7 @@ class SweepSpec(Part):
     reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
     anchors: AnchorPlace | None = None
     shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
-    seeds: Annotated[tuple[Seed, ...], Many] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1)] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)
     )
