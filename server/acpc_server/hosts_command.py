@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Annotated
 
@@ -41,15 +42,16 @@ def hosts(
         raise FailedPrecondition(f"--jobs-url: no database's URL ({first_line(error)})") from error
     try:
         found = sorted(Hosts(record).read().items())
+        jobs = Counter(record.held().values())
     except RECORD_ERRORS as error:
         raise FailedPrecondition(f"cannot read the job record ({first_line(error)})") from error
     finally:
         record.close()
     records = []
     for name, host in found:
-        about, running = json.loads(host.about), json.loads(host.running)
+        about = json.loads(host.about)
         facts = {key: about.get(key) for key in ("since", "version", "device")}
-        records.append({"server": name, **facts, "jobs": len(running) if host.session else None})
+        records.append({"server": name, **facts, "jobs": jobs[name] if host.session else None})
     columns = dict.fromkeys(("server", "since", "version", "device"), lambda fact: fact or "?")
-    jobs = {"jobs": lambda count: "stopped" if count is None else str(count)}
-    print_list(records, columns | jobs, printed)
+    counts = {"jobs": lambda count: "stopped" if count is None else str(count)}
+    print_list(records, columns | counts, printed)

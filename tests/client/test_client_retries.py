@@ -11,9 +11,11 @@ import numpy as np
 import pytest
 from acpc.contract import Identity
 from acpc_client.errors import (
+    Aborted,
     AcpcError,
     ArgumentError,
     DeadlineExceeded,
+    FailedPrecondition,
     Internal,
     ResourceExhausted,
     Unavailable,
@@ -24,6 +26,7 @@ from client_messages import retry_info, status
 
 UNAVAILABLE = status(grpc.StatusCode.UNAVAILABLE, "draining")
 BUSY = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "queue is full", retry_info(0.01))
+OFFSET = FailedPrecondition("goes on elsewhere", reason="UPLOAD_OFFSET")
 FULL = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "over the limit")
 
 
@@ -113,3 +116,20 @@ def test_the_server_is_never_asked_sooner_than_it_said() -> None:
     policy = RetryPolicy(maximum=0.1)
     delay = policy.delay(ResourceExhausted("x", retry_after=7.0), 1)
     assert delay >= 7.0
+
+
+def test_streams_of_an_upload_go_on_after_more_errors_and_for_longer() -> None:
+    policy = RetryPolicy()
+    for error in (Unavailable("x"), DeadlineExceeded("x"), Aborted("x"), OFFSET):
+        assert policy.upload_delay(error, 23) is not None
+        assert policy.upload_delay(error, 24) is None
+        assert RetryPolicy(attempts=1).upload_delay(error, 1) is None
+    assert policy.upload_delay(Internal("x"), 1) is None
+    waits = sum(policy.upload_delay(Unavailable("x"), n) or 0 for n in range(1, 25))
+    assert 90 < waits < 120  # longer than a server takes to start again
+
+
+def test_looks_for_a_server_grow_apart_up_to_a_second() -> None:
+    assert [RetryPolicy().look(times) for times in (1, 2, 9)] == [0.1, 0.2, 1.0]
+    hasty = RetryPolicy(initial=0, maximum=0)
+    assert hasty.look(5) == hasty.poll() == 0.01  # a policy without waits is no busy loop

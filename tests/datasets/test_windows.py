@@ -8,7 +8,7 @@ import pytest
 import torch
 from acpc.contract import InvalidArgument
 from acpc.datasets import WindowIndex, median_split_labels
-from acpc.datasets.order import TorchOrder
+from acpc.datasets.windows import TorchOrder
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp

@@ -192,10 +192,14 @@ class SeverityLimit(Tabular, Record):
 
     def headline(self) -> str:
         """The limit in words."""
-        at, more = self.estimate, f"; breaks by {self.broken_by}"
+        at, more = self.estimate, f", then breaks by {self.broken_by}"
         if at is None:
-            at, more = self.points[-1].severity, ", the strongest scored"
-        return f"{self.checkpoint} holds up to {self.unit} {at:.3g} {self.interval}{more}"
+            at, more = self.points[-1].severity, ", the largest that was scored"
+        low, high = ends(self.holds, self.holds if self.breaks is None else self.breaks, ".3g")
+        holds = f"it holds up to {low}" if self.holds else "it holds at none of them"
+        breaks = "" if self.breaks is None else f" and is broken from {high}"
+        held = f"{self.checkpoint} holds up to {self.unit} {at:.3g}{more}"
+        return f"{held}; for sure {holds}{breaks}"
 
     def meaning(self) -> str:
         """Explains the interval."""

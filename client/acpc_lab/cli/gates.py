@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 from xml.etree import ElementTree as ET
 
 import typer
@@ -19,7 +19,9 @@ from acpc_client import Outcome, Score, write_whole
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Gate, require_folder
-from acpc_lab.sweeps import CellResult, SweepResults
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps import CellResult, SweepResults
 
 State = Literal["passed", "failed", "undecided", "error"]
 

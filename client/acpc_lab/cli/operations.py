@@ -72,7 +72,8 @@ class Show(OutputOptions, _OneJob):
             render.result(status_of(operation), whole=self.anchor_values)
             return
         if operation.score is not None and self.form is not Format.NAME:
-            render.score(operation.score, asked=render.asked(operation))
+            wide = self.form is Format.WIDE
+            render.score(operation.score, asked=render.asked(operation), wide=wide)
         render.listing([operation], render.OPERATIONS, self.form)
         if self.form is Format.NAME:
             return

@@ -141,7 +141,7 @@ class FollowOptions(AnswerOptions):
         typer.Option(
             "--print",
             "-o",
-            help="As tables and sentences; with the intervals of both populations (wide); as JSON.",
+            help="As tables and sentences; with every row and both populations (wide); as JSON.",
         ),
     ] = "table"  # type: ignore[assignment]
     quiet: Quiet = False

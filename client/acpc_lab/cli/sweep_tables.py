@@ -43,6 +43,12 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
             render.line(item.cell.id)
         return
     known = any(item.evidence is not None for item in results)
+    if known:
+        from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
+
+        data = from_sweep(results)
+        for sentence in [*claims(data), *failing(data)]:
+            prose(sentence)
     most = len(results) if form is Format.WIDE else _MAX_ROWS
     render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
     if len(results) > most:
@@ -51,12 +57,6 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
         prose(score.meaning())
     if results.limits:
         render.columns(results.limits[:most], *_LIMITS)
-    if known:
-        from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
-
-        data = from_sweep(results)
-        for sentence in [*claims(data), *failing(data)]:
-            prose(sentence)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:

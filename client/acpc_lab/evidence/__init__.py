@@ -1,4 +1,4 @@
-"""Judges many cells at once by their evidence, and writes it as columns of a table."""
+"""Judges many cells at once by their evidence."""
 
 from acpc_lab.evidence.family import (
     Family,
@@ -6,8 +6,6 @@ from acpc_lab.evidence.family import (
     Sureness,
     all_hold,
     any_holds,
-    evidence_columns,
-    held_in_sequence,
     holm,
     wilson,
 )

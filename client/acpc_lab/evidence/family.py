@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import NormalDist
-from typing import Any
 
 from acpc_client import Evidence, Outcome
 
@@ -44,24 +43,6 @@ def all_hold(p_values: Sequence[float]) -> float:
 def any_holds(p_values: Sequence[float]) -> float:
     """p-value of "at least one of these holds": the smallest times their number (Bonferroni)."""
     return min(1.0, len(p_values) * min(p_values, default=math.inf))
-
-
-def held_in_sequence(sequences: Sequence[Sequence[float]], level: float) -> list[int]:
-    """Counts the p-values from each sequence's start that hold; any wrong with chance ``level``.
-
-    Within a sequence, whose order must not depend on the data, each is tested at the whole share
-    of the sequence until one does not hold (Maurer, Hothorn and Lehmacher 1995). Sequences share
-    the level equally, and one that holds to its end hands its share to the others (Bretz, Maurer,
-    Brannath and Posch 2009). Sequences of length one make this Holm's procedure.
-    """
-    whole = [p <= level for p in holm([all_hold(sequence) for sequence in sequences])]
-    share = level / max(1, whole.count(False))
-    return [
-        len(sequence)
-        if held
-        else next((place for place, p in enumerate(sequence) if p > share), len(sequence))
-        for sequence, held in zip(sequences, whole, strict=True)
-    ]
 
 
 def wilson(successes: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -133,20 +114,6 @@ class Family:
         ]
         return self._judged(alone, whole, broken, groups)
 
-    def onsets(self, sequences: Sequence[Sequence[Sequence[int]]]) -> list[int]:
-        """Counts the steps from the start of each sequence that surely pass.
-
-        Args:
-            sequences: The steps of each sequence, for example levels from the highest down; a
-                step holds the places of its cells, which pass together or not.
-        """
-        passed, _ = self._p_values()
-        steps = [[all_hold([passed[i] for i in step]) for step in steps] for steps in sequences]
-        level = min(self._errors(), default=0.0)
-        if self.method is FamilyWise.HOLM:
-            return held_in_sequence(steps, level)
-        return [held_in_sequence([one], level)[0] for one in steps]
-
     def _p_values(self) -> tuple[list[float], list[float]]:
         """Against "does not pass" and against "passes"; 1 where nothing is known."""
         found = [(1.0, 1.0) if cell is None else _p_values(cell) for cell in self.cells]
@@ -208,42 +175,3 @@ def _p_values(cell: Evidence) -> tuple[float, float]:
     passed = [look.p_passed * error / look.passing for look in looks if look.passing > 0]
     failed = [look.p_failed * error / look.failing for look in looks if look.failing > 0]
     return min(1.0, *passed, 1.0), min(1.0, *failed, 1.0)
-
-
-_INTERVALS = (
-    "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score"
-)  # fmt: skip
-_PLAIN = (
-    "anchors_to_decide", "trajectories_to_decide", "trajectories", "windows", "unseen", "p_passed",
-    "p_failed",
-)  # fmt: skip
-_OTHER = ("ir_raw", "ir_relative", "sr", "score")
-
-
-def evidence_columns(evidence: Evidence | None, among: Sureness | None) -> dict[str, Any]:
-    """Intervals, confident outcome and p-values by themselves and among the others of a family.
-
-    Without evidence every column is None; ``among`` is None of a reference.
-    """
-    row: dict[str, Any] = {"confidence": evidence and evidence.confidence}
-    for name in _INTERVALS:
-        found = evidence and getattr(evidence, name)
-        row |= {f"{name}_lower": found and found.lower, f"{name}_upper": found and found.upper}
-    row["population"] = evidence and str(evidence.population)
-    other = evidence and evidence.other
-    for name in _OTHER:
-        found = other and getattr(other, name)
-        row |= {
-            f"other_{name}_lower": found and found.lower,
-            f"other_{name}_upper": found and found.upper,
-        }
-    row["other_outcome"] = other and str(other.confident_outcome)
-    row["confident_outcome"] = evidence and evidence.confident_outcome.name.lower()
-    row["doubt"] = evidence and evidence.doubt.name.lower()
-    row |= {name: evidence and getattr(evidence, name) for name in _PLAIN}
-    known = among if evidence else None
-    return row | {
-        "family_wise_outcome": known and known.outcome and known.outcome.name.lower(),
-        "family_wise_p_passed": known and known.p_passed,
-        "family_wise_p_failed": known and known.p_failed,
-    }

@@ -1,19 +1,31 @@
-"""Draws the figures of a report: numbers by level, the IR-SR plane, S over the severity."""
+"""Draws the figures of a report, each a plate of panels that share a caption and a legend."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from acpc_client import SeverityLimit
+from acpc.arrays import NDArray
+from acpc_client import Interval, Outcome, SeverityLimit
 
-from acpc_lab.plotting import INK, REGION, SOFT, hue, logarithmic, marker, whisker, zero_line
-from acpc_lab.report.canvas import DOTTED, Hues, Panel, Plate, by_task, ends, marks, threshold
-from acpc_lab.report.distributions import distributions, steps
-from acpc_lab.report.model import ReportData
+from acpc_lab.plotting import (
+    GROUND,
+    INK,
+    REGION,
+    SOFT,
+    Draw,
+    hue,
+    logarithmic,
+    marker,
+    spread,
+    whisker,
+    zero_line,
+)
+from acpc_lab.report.model import ReportData, dotted
+from acpc_lab.report.receipts import wanted
 from acpc_lab.report.verdicts import curves
 from acpc_lab.sweeps import BY_NAME, CellResult
 
@@ -23,6 +35,29 @@ if TYPE_CHECKING:
 # Beyond this ratio of the largest to the smallest relative IR, linear axes hide the small ones.
 _LOG_BEYOND = 8.0
 _LOWEST = -2.0
+# With more curves than this, bands would cover one another.
+_BANDS = 3
+_DOTTED: dict[str, Any] = {"color": SOFT, "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
+Ends = tuple[float, float]
+
+
+class Plate(NamedTuple):
+    """A figure: panels of one kind, side by side, each with its title.
+
+    Attributes:
+        key: Kind of the figure; with the shift, its file name.
+        shift: The shift it is about; empty: all of them.
+        size: Width and height of a panel in inches.
+        rows: Axes in a panel, over one x axis.
+    """
+
+    key: str
+    shift: str
+    title: str
+    caption: str
+    panels: tuple[tuple[str, Draw], ...]
+    size: tuple[float, float]
+    rows: int = 1
 
 
 def plates(data: ReportData) -> list[Plate]:
@@ -31,21 +66,112 @@ def plates(data: ReportData) -> list[Plate]:
         *(_levels(data, shift) for shift in data.shifts if data.has_levels),
         _limits(data),
         _plane(data),
-        *(distributions(data, shift) for shift in data.shifts),
-        *(steps(data, shift) for shift in data.shifts),
+        *(_distributions(data, shift) for shift in data.shifts),
+        *(_steps(data, shift) for shift in data.shifts),
     ]
     return [plate for plate in drawn if plate.panels]
+
+
+class _Hues:
+    """The colour and the name of every cell in a legend, the same in every figure.
+
+    Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
+    ink; otherwise every checkpoint has a colour of its own.
+    """
+
+    def __init__(self, data: ReportData) -> None:
+        self._data = data
+        raised = [level for level in data.levels if level > 0]
+        self._levels = dict(zip(raised, spread(len(raised)), strict=True))
+        others = dict.fromkeys(cell.name for cell in data.cells if not cell.is_reference)
+        self._names = {name: hue(index) for index, name in enumerate(others)}
+
+    def colour(self, cell: CellResult) -> str:
+        if not self._data.has_levels:
+            return self._names.get(cell.name, INK)
+        return SOFT if cell.level is None else self._levels.get(cell.level, INK)
+
+    def label(self, cell: CellResult) -> str:
+        """Its level, or its checkpoint."""
+        if not self._data.has_levels:
+            return cell.name + " (reference)" * cell.is_reference
+        if cell.level is None:
+            return "no level"
+        if self._data.level_name in ("epoch", "step"):  # early epochs have the same augmentation
+            named = f"{self._data.level_name} {cell.level:g}"
+            return "reference" if cell.is_reference else named
+        return "unaugmented" if cell.is_reference else f"{cell.level:g}"
+
+    def mark(
+        self,
+        axis: Axes,
+        place: tuple[float, float],
+        cell: CellResult,
+        across: Ends | None = None,
+        upwards: Ends | None = None,
+        **style: Any,  # noqa: ANN401 - of a line
+    ) -> None:
+        """Draws a cell with its intervals, when the axes have their limits.
+
+        A sure pass is filled, an undecided cell or a reference half, a failure hollow.
+        """
+        colour = self.colour(cell)
+        whisker(axis, place, colour, across=across, upwards=upwards)
+        outcome = cell.outcome if cell.sure is None else cell.sure
+        half = cell.is_reference or outcome is Outcome.UNDECIDED
+        axis.plot(
+            *place,
+            **{"marker": "o", **style},
+            linestyle="none",
+            markersize=4.2,
+            color=colour,
+            fillstyle="left" if half else "full",
+            markerfacecolor=colour if half or outcome is Outcome.PASSED else GROUND,
+            markerfacecoloralt=GROUND,
+            markeredgewidth=1.0,
+            zorder=3,
+        )
+
+
+def _marks(data: ReportData) -> str:
+    """The sentence of a caption that says what the marks mean."""
+    return (
+        f" Filled marks pass and hollow ones fail, each {data.verdict_words} sure; half-filled "
+        f"ones are undecided, or references. Bars are {data.interval_words} intervals."
+    )
+
+
+def _ends(interval: Interval | None, beyond: float = 0.0) -> Ends | None:
+    """Both ends of an interval, moved by ``beyond``; None without one."""
+    return None if interval is None else (interval.lower + beyond, interval.upper + beyond)
+
+
+def _by_task(
+    data: ReportData,
+    shift: str,
+    keep: Callable[[CellResult], object],
+    draw: Callable[..., None],
+) -> Iterator[tuple[str, Draw]]:
+    """A panel per task with the scored cells of a shift that are to be kept."""
+    for task in data.tasks:
+        scored = [c for c in data.cells if (c.shift, c.task) == (shift, task) and c.score]
+        cells = [cell for cell in scored if keep(cell)]
+        title = dotted(task * (len(data.tasks) > 1), shift * (len(data.shifts) > 1))
+        if cells:
+            yield title, partial(draw, data=data, cells=cells, title=title)
+
+
+def _threshold(axis: Axes, value: float) -> None:
+    """A threshold across the axes, with its value at the end."""
+    axis.axhline(value, **_DOTTED, label="threshold")
+    place = axis.get_yaxis_transform()
+    text: dict[str, Any] = {"color": SOFT, "fontsize": 6.5, "va": "center", "transform": place}
+    axis.text(1.0, value, f" {value:g}", **text)
 
 
 def _levels(data: ReportData, shift: str) -> Plate:
     """One panel per task: the paper's Fig. full-sweep-diagnostics for one shift."""
     success = any(cell.success is not None for cell in data.cells if cell.shift == shift)
-    rows = (*(("success",) if success else ()), "ir_relative", "sr")
-    panels = [
-        Panel(heading, partial(_draw_levels, data=data, cells=cells, rows=rows, title=heading))
-        for heading, cells in by_task(data, shift, lambda cell: cell.level is not None)
-        if len({cell.level for cell in cells}) > 1
-    ]
     planning = (
         "Top: planning success under the shift; dashed, that of the unaugmented checkpoint on "
         "clean frames. "
@@ -56,44 +182,53 @@ def _levels(data: ReportData, shift: str) -> Plate:
         title="Level by level",
         caption=f"{planning if success else ''}Relative IR (lower is better) and SR (higher is "
         f"better) over the {data.level_words}. The line joins the means of the training runs, the "
-        f"marks are the single runs. Dotted: the thresholds.{marks(data)}",
-        panels=tuple(panels),
-        size=(2.9, 1.15 * len(rows) + 0.35),
-        rows=len(rows),
+        f"marks are the single runs. Dotted: the thresholds.{_marks(data)}",
+        panels=tuple(_by_task(data, shift, lambda cell: cell.level is not None, _draw_levels)),
+        size=(2.9, 1.15 * (2 + success) + 0.35),
+        rows=2 + success,
     )
 
 
 def _draw_levels(
-    axes: Sequence[Axes],
-    data: ReportData,
-    cells: Sequence[CellResult],
-    rows: Sequence[str],
-    title: str,
+    axes: Sequence[Axes], data: ReportData, cells: Sequence[CellResult], title: str
 ) -> None:
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
-    for axis, row in zip(axes, rows, strict=True):
-        if row == "success":
-            clean = [c.clean_success for c in cells if not c.level and c.clean_success is not None]
-            if clean:
-                dashed = {**DOTTED, "linestyle": (0, (4, 2))}
-                axis.axhline(100 * statistics.fmean(clean), **dashed, label="clean frames")
-        else:
-            threshold(axis, thresholds.ir if row == "ir_relative" else thresholds.sr)
-            highest = _highest(cells, row)
-            axis.set_ylim(-0.06 * highest, 1.06 * highest)
-        _draw_runs(axis, data, cells, row)
-        axis.set_ylabel("success (%)" if row == "success" else BY_NAME[row].title)
-        axis.margins(x=0.1, y=0.12)
+    ir, sr = axes[-2:]
+    if len(axes) > 2:
+        clean = [c.clean_success for c in cells if not c.level and c.clean_success is not None]
+        if clean:
+            dashed = {**_DOTTED, "linestyle": (0, (4, 2))}
+            axes[0].axhline(100 * statistics.fmean(clean), **dashed, label="clean frames")
+        rates = {id(c): 100 * c.success for c in cells if c.success is not None}
+        _draw_runs(axes[0], data, cells, lambda cell: rates.get(id(cell)))
+        axes[0].set_ylabel("success (%)")
+    for axis, name, limit in ((ir, "ir_relative", thresholds.ir), (sr, "sr", thresholds.sr)):
+        _threshold(axis, limit)
+        highest = max([1.0, *(x for cell in cells if (x := cell.value(name)) is not None)])
+        axis.set_ylim(-0.06 * highest, 1.06 * highest)
+        _draw_runs(axis, data, cells, partial(_named, name=name), name)
+        axis.set_ylabel(BY_NAME[name].title)
     axes[0].set_title(title)
-    axes[-1].set_xlabel(data.level_axis)
+    sr.set_xlabel(data.level_axis)
 
 
-def _draw_runs(axis: Axes, data: ReportData, cells: Sequence[CellResult], row: str) -> None:
+def _named(cell: CellResult, name: str) -> float | None:
+    found: float | None = cell.value(name)
+    return found
+
+
+def _draw_runs(
+    axis: Axes,
+    data: ReportData,
+    cells: Sequence[CellResult],
+    of: Callable[[CellResult], float | None],
+    name: str = "",
+) -> None:
     """Draws every run at its level, side by side, and a line through the means."""
-    hues = Hues(data)
+    hues = _Hues(data)
     at: dict[float, list[tuple[CellResult, float]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.level or 0.0):
-        value = _of(cell, row)
+        value = of(cell)
         if value is not None:
             at.setdefault(cell.level or 0.0, []).append((cell, value))
     means = [statistics.fmean(value for _, value in found) for found in at.values()]
@@ -103,117 +238,175 @@ def _draw_runs(axis: Axes, data: ReportData, cells: Sequence[CellResult], row: s
         reach = min(0.3, 0.2 * (len(found) - 1)) * gap
         asides = np.linspace(-reach, reach, len(found)).tolist()
         for (cell, value), aside in zip(found, asides, strict=True):
-            interval = None if row == "success" else ends(cell.interval(row))
-            hues.mark(axis, (level + aside, value), cell, upwards=interval)
-
-
-def _highest(cells: Sequence[CellResult], row: str) -> float:
-    """Finds the end of an axis; intervals that reach far beyond all marks are cut."""
-    marks = max([1.0, *(x for cell in cells if (x := _of(cell, row)) is not None)])
-    uppers = [found.upper for cell in cells if (found := cell.interval(row))]
-    return max(marks, *(min(x, 1.5 * marks) for x in uppers * (row == "ir_relative")), 0.0)
-
-
-def _of(cell: CellResult, row: str) -> float | None:
-    if row != "success":
-        found: float | None = cell.value(row)
-        return found
-    return None if cell.success is None else 100 * cell.success
+            hues.mark(axis, (level + aside, value), cell, upwards=_ends(cell.interval(name)))
+    axis.margins(x=0.1, y=0.12)
 
 
 def _plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
     shown = [cell for cell in data.cells if (cell.value("ir_relative") or 0) > 0]
-    found = [cell.value("ir_relative") for cell in shown] + [1.0]
-    wide = max(found) / min(found) > _LOG_BEYOND
-    verdicts = [cell.score.verdict for cell in shown if cell.score and not cell.is_reference]
-    trapped = sum(verdict.ir_passed is True and not verdict.sr_passed for verdict in verdicts)
     panels = []
     for shift in dict.fromkeys(cell.shift for cell in shown):
         cells = [cell for cell in shown if cell.shift == shift]
         title = shift if len(data.shifts) > 1 else ""
-        draw = partial(_draw_plane, data=data, cells=cells, title=title, wide=wide)
-        panels.append(Panel(title, draw))
+        panels.append((title, partial(_draw_plane, data=data, cells=cells, title=title)))
     return Plate(
         key="plane",
         shift="",
         title="Which checkpoints pass",
         caption="Each mark is a checkpoint; it passes in the shaded corner, where relative IR is "
         "at most, and SR at least, its threshold. Bottom left is the trap: a model that ignores "
-        "the perturbation because it ignores everything"
-        f"{f'; {trapped} would pass on IR alone' if trapped else ''}.{marks(data)}",
+        f"the perturbation because it ignores everything.{_marks(data)}",
         panels=tuple(panels),
         size=(3.1, 2.6),
     )
 
 
 def _draw_plane(
-    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str, *, wide: bool
+    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
 ) -> None:
     (axis,) = axes
-    hues, tasks = Hues(data), data.tasks
+    hues, tasks = _Hues(data), data.tasks
     limits = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     marks = [cell.value("ir_relative") for cell in cells] + [limits.ir, 1.0]
-    # Intervals that reach far beyond all marks are cut.
-    low, high = (min(marks) / 3, max(marks) * 3) if wide else (min(marks), max(marks) * 1.5)
-    bars = [end for cell in cells for end in ends(cell.interval("ir_relative")) or ()]
-    reach = marks + [min(max(end, low), high) for end in bars]
-    left, right = (min(reach) / 1.5, max(reach) * 1.3) if wide else (0, max(reach) * 1.1)
+    wide = max(marks) / min(marks) > _LOG_BEYOND
+    left, right = (min(marks) / 2 if wide else 0.0), max(marks) * 1.3
     if wide:
         logarithmic(axis, "x", left, right)
-    else:
-        axis.set_xlim(left, right)
-    axis.set_ylim(-0.04, 1.05)
+    axis.set(xlim=(left, right), ylim=(-0.04, 1.05), ylabel="SR")
+    axis.set(xlabel="relative IR" + ", log scale" * wide, title=title)
     corner: dict[str, Any] = {"color": REGION, "linewidth": 0, "zorder": 0, "label": "passes"}
     axis.fill_between([left, limits.ir], limits.sr, 1.05, **corner)
-    threshold(axis, limits.ir, upright=True)
-    threshold(axis, limits.sr)
+    axis.axvline(limits.ir, **_DOTTED)
+    _threshold(axis, limits.sr)
     for cell in cells:
-        across, upwards = ends(cell.interval("ir_relative")), ends(cell.interval("sr"))
+        across, upwards = _ends(cell.interval("ir_relative")), _ends(cell.interval("sr"))
         place = (cell.value("ir_relative"), cell.value("sr"))
         shape = marker(tasks.index(cell.task))
         hues.mark(axis, place, cell, across, upwards, label=hues.label(cell), marker=shape)
     for index, task in enumerate(tasks if len(tasks) > 1 else ()):
         axis.plot([], [], linestyle="none", color=SOFT, marker=marker(index), label=task)
-    axis.set_xlabel("relative IR" + ", log scale" * wide)
-    axis.set_ylabel("SR")
-    if title:
-        axis.set_title(title, pad=10)
 
 
 def _limits(data: ReportData) -> Plate:
     """One panel per kind of shift, a curve per checkpoint: S over the severity."""
-    found = curves(data)
-    names = list(dict.fromkeys(apart for apart, _ in found))
-    panels = []
-    for curve in dict.fromkeys(curve for _, curve in found):
-        drawn = {names.index(name): limit for (name, of), limit in found.items() if of == curve}
-        panels.append(Panel(curve, partial(_draw_limits, curve=curve, drawn=drawn)))
+    kinds: dict[str, list[SeverityLimit]] = {}
+    for (_, curve), limit in curves(data).items():
+        kinds.setdefault(curve, []).append(limit)
     return Plate(
         key="limits",
         shift="",
         title="Up to which severity",
         caption=f"The score S with its {data.interval_words} interval over the severity: a "
         "checkpoint passes where it lies above 0.",
-        panels=tuple(panels),
+        panels=tuple((kind, partial(draw_limits, kind, found)) for kind, found in kinds.items()),
         size=(2.9, 2.4),
     )
 
 
-def _draw_limits(axes: Sequence[Axes], curve: str, drawn: dict[int, SeverityLimit]) -> None:
+def draw_limits(title: str, limits: Sequence[SeverityLimit], axes: Sequence[Axes]) -> None:
+    """Draws S with its interval at each severity that was scored, a curve for each limit."""
     (axis,) = axes
-    scores = [point.score for limit in drawn.values() for point in limit.points]
+    scores = [point.score for limit in limits for point in limit.points]
     axis.set_ylim(max(_LOWEST, min(scores) - 0.1), 1.05)
-    axis.set(title=curve, xlabel=next(iter(drawn.values())).unit, ylabel="S")
+    axis.set(title=title, xlabel=limits[0].unit, ylabel="score S; passes above 0")
     zero_line(axis)
-    for index, limit in drawn.items():
-        draw_limit(axis, limit, hue(index))
+    for index, limit in enumerate(limits):
+        places = [(point.severity, point.score) for point in limit.points]
+        style: dict[str, Any] = {"color": hue(index), "markersize": 3, "label": limit.checkpoint}
+        axis.plot(*zip(*places, strict=True), "-o", **style)
+        for place, point in zip(places, limit.points, strict=True):
+            whisker(axis, place, hue(index), upwards=(point.lower, point.upper))
 
 
-def draw_limit(axis: Axes, limit: SeverityLimit, colour: str) -> None:
-    """Draws S with its interval at each severity that was scored."""
-    places = [(point.severity, point.score) for point in limit.points]
-    line: dict[str, Any] = {"color": colour, "markersize": 3, "label": limit.checkpoint}
-    axis.plot(*zip(*places, strict=True), "-o", **line)
-    for place, point in zip(places, limit.points, strict=True):
-        whisker(axis, place, colour, upwards=(point.lower, point.upper))
+def _distributions(data: ReportData, shift: str) -> Plate:
+    """One panel per task, a curve per checkpoint."""
+    return Plate(
+        key="distributions",
+        shift=shift,
+        title="Anchor by anchor",
+        caption="Top: fraction of anchors whose normalised radius R is at most x. The mark is raw "
+        "IR; a checkpoint meets the IR threshold when it lies left of the dotted vertical line. "
+        "Bottom: fraction of eligible anchors whose different-state distance D is at most x. The "
+        "mark is what D must exceed, raw IR plus the margin; a checkpoint meets the SR threshold "
+        f"when it lies below the dotted line. Both in clean one-step motions.{_marks(data)}",
+        panels=tuple(_by_task(data, shift, lambda cell: cell.values, _draw_anchors)),
+        size=(3.1, 3.1),
+        rows=2,
+    )
+
+
+def _draw_anchors(
+    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
+) -> None:
+    top, bottom = axes
+    hues, drawn = _Hues(data), np.empty(0)
+    known = [(cell, cell.values, cell.score) for cell in cells if cell.values and cell.score]
+    for cell, values, score in known:
+        far = values.different_state_distance
+        radius, distance = np.sort(values.radius), np.sort(far[~np.isnan(far)])
+        # Height i / (n - 1): where the quantile of the protocol, linearly interpolated, lies.
+        style: dict[str, Any] = {"color": hues.colour(cell), "linewidth": 0.9}
+        top.plot(radius, np.linspace(0, 1, len(radius)), **style, label=hues.label(cell))
+        steps = np.arange(1, len(distance) + 1) / max(1, len(distance))
+        bottom.plot(distance, steps, **style, drawstyle="steps-post")
+        drawn = np.concatenate([drawn, radius, distance])
+        if score.reference:
+            top.axvline(score.verdict.thresholds.ir * score.reference.ir_raw, **_DOTTED)
+    for height in {round(1 - score.verdict.thresholds.sr, 12) for _, _, score in known}:
+        _threshold(bottom, height)
+    log = len(drawn) > 0 and float(drawn.min()) > 0
+    if log:
+        logarithmic(bottom, "x", float(drawn.min()) / 1.2, float(drawn.max()) * 1.2)
+    top.set(title=title, ylabel="anchors, R ≤ x", ylim=(-0.03, 1.03))
+    across = "clean one-step motions" + ", log scale" * log
+    bottom.set(xlabel=across, ylabel="anchors, D ≤ x", ylim=(-0.03, 1.03))
+    for cell, _, score in known:
+        protocol, ir, rate = cell.cell.protocol, cell.interval("ir_raw"), cell.interval("sr")
+        hues.mark(top, (score.checkpoint.ir_raw, protocol.quantile), cell, _ends(ir))
+        place = (wanted(cell), 1 - score.checkpoint.sr)
+        upwards = None if rate is None else (1 - rate.upper, 1 - rate.lower)
+        hues.mark(bottom, place, cell, _ends(ir, protocol.margin), upwards)
+
+
+def steps_of(cell: CellResult) -> NDArray[np.float64] | None:
+    """Distance at each rollout step in clean motions, (n, H); None where that is not known."""
+    found = None if cell.values is None else cell.values.step_radius
+    return found if found is not None and found.ndim == 2 else None
+
+
+def _steps(data: ReportData, shift: str) -> Plate:
+    """One panel per task; a curve per level, its runs pooled, or per checkpoint."""
+    return Plate(
+        key="steps",
+        shift=shift,
+        title="Step by step",
+        caption="Distance of clean and perturbed prediction after each predicted step, in clean "
+        "one-step motions: the median over anchors (and runs of a level). Where few curves leave "
+        "room for it, a band spans the 10 % and 90 % quantiles. A curve that falls forgets the "
+        "perturbation; one that rises feeds it.",
+        panels=tuple(_by_task(data, shift, lambda c: steps_of(c) is not None, _draw_steps)),
+        size=(3.1, 2.3),
+    )
+
+
+def _draw_steps(
+    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
+) -> None:
+    (axis,) = axes
+    hues = _Hues(data)
+    pooled: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
+    for cell in cells:
+        found = steps_of(cell)
+        if found is not None:
+            pooled.setdefault((hues.label(cell), hues.colour(cell)), []).append(found)
+    for (label, colour), parts in pooled.items():
+        if len({part.shape[1] for part in parts}) == 1:
+            low, middle, high = np.quantile(np.concatenate(parts), (0.1, 0.5, 0.9), axis=0)  # (H)
+            places = np.arange(1, len(middle) + 1)
+            if len(pooled) <= _BANDS:
+                axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
+            axis.plot(places, middle, color=colour, linewidth=1.3, label=label)
+    axis.locator_params(axis="x", integer=True)
+    axis.set(xlabel="predicted step", ylabel="clean motions", title=title)
+    axis.set_ylim(bottom=0)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from acpc_client import Outcome
 
 from acpc_lab.evidence import Sureness
 from acpc_lab.report.model import ReportData, counted
-from acpc_lab.report.verdicts import NONE, PASSES, REFERENCE, Standing, standing, verdict_of
+from acpc_lab.report.verdicts import NONE, REFERENCE, Standing, standing, verdict_of
 from acpc_lab.sweeps import CellResult
 
 
@@ -58,10 +58,7 @@ def _single(cell: CellResult) -> Headline:
 
 
 def claims(data: ReportData) -> list[str]:
-    """Words what is sure of all checkpoints, and what is not yet, in two lines.
-
-    The first counts checkpoints, and the second sets beside it what the numbers alone would say.
-    """
+    """Words what is sure of all checkpoints, of each measurement, and what more would decide."""
     several = len(data.shifts) > 1
     if not data.candidates:
         return ["Every checkpoint is a reference: none is compared with another."]
@@ -73,14 +70,12 @@ def claims(data: ReportData) -> list[str]:
         ("under every shift", "under at least one") if several else (f"under {data.shifts[0]}",)
     )
     sure = f"{100 * data.family.confidence:.6g} % sure: of {counted(len(whole), 'checkpoint')}"
-    failing = {cell.name for cell in data.candidates if cell.outcome is not Outcome.PASSED}
-    alone = len(set(whole) - failing)
-    text = f"By the numbers alone {alone} {_verb(alone, 'pass', 'passes')}"
-    if several:
-        each = [cell.among for cell in data.candidates if cell.among]
-        known = [among for among in each if among.alone is not None]
-        text += f"; of {counted(len(known), 'measurement')}, {_shares(known, sure='surely ')}"
-    return [f"{sure}, {_shares(whole.values(), *places)}.", " ".join([f"{text}.", *_needed(data)])]
+    lines = [f"{sure}, {_shares(whole.values(), *places)}."]
+    each = [cell.among for cell in data.candidates if cell.among and cell.among.alone is not None]
+    if several and each:
+        shares = _shares(each, sure="surely ")
+        lines.append(f"Of {counted(len(each), 'measurement')}, {shares}.")
+    return [*lines, *_needed(data)]
 
 
 def everywhere(data: ReportData) -> dict[str, Sureness]:
@@ -132,79 +127,3 @@ def _needed(data: ReportData) -> list[str]:
 
 def _verb(number: int, many: str, one: str) -> str:
     return one if number == 1 else many
-
-
-class Onset(NamedTuple):
-    """The lowest level from which on every run passes; empty: there is none.
-
-    Attributes:
-        seen: By the numbers as they are.
-        sure: Surely, and not wrong about any other task or shift either.
-    """
-
-    seen: str = ""
-    sure: str = ""
-
-
-def onsets(data: ReportData) -> dict[tuple[str, str], Onset]:
-    """The onset of every task under every shift that has levels."""
-    places: dict[tuple[str, str], dict[float, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for index, cell in enumerate(data.candidates):
-        if cell.level is not None:
-            places[cell.task, cell.shift][cell.level].append(index)
-    downwards = {place: sorted(levels.items(), reverse=True) for place, levels in places.items()}
-    sequences = [[found for _, found in levels] for levels in downwards.values()]
-    counts = zip(
-        (_passing(data, sequence) for sequence in sequences),
-        data.family.onsets(sequences),
-        strict=True,
-    )
-    return {
-        place: Onset(*(f"{levels[count - 1][0]:g}" if count else "" for count in found))
-        for (place, levels), found in zip(downwards.items(), counts, strict=True)
-    }
-
-
-def _passing(data: ReportData, downwards: Sequence[Sequence[int]]) -> int:
-    """Counts the levels, from the highest down, that every run passes by the numbers."""
-    for count, found in enumerate(downwards):
-        if any(data.candidates[index].outcome is not Outcome.PASSED for index in found):
-            return count
-    return len(downwards)
-
-
-class OutcomeCounts(NamedTuple):
-    """Outcomes of one task under one shift, references not counted.
-
-    Attributes:
-        sure: How many surely pass.
-    """
-
-    task: str
-    shift: str
-    passed: int
-    total: int
-    pending: int
-    onset: Onset
-    sure: int
-
-
-def tallies(data: ReportData) -> list[list[OutcomeCounts]]:
-    """Counts by task and shift, a row per task; none for a report of a few cells."""
-    if not data.has_levels:
-        return []
-    found = onsets(data)
-
-    def tally(task: str, shift: str) -> OutcomeCounts:
-        cells = [c for c in data.candidates if (c.task, c.shift) == (task, shift)]
-        return OutcomeCounts(
-            task,
-            shift,
-            passed=sum(verdict_of(cell) is PASSES for cell in cells),
-            total=len(cells),
-            pending=sum(not cell.state.done for cell in cells),
-            onset=found.get((task, shift), Onset()),
-            sure=sum(c.among is not None and c.among.outcome is Outcome.PASSED for c in cells),
-        )
-
-    return [[tally(task, shift) for shift in data.shifts] for task in data.tasks]

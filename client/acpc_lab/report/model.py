@@ -95,11 +95,6 @@ class ReportData:
         return Family([cell.evidence for cell in self.candidates], self.family_wise)
 
     @property
-    def corrects(self) -> bool:
-        """Whether verdicts are corrected for the number of measurements."""
-        return self.family_wise is FamilyWise.HOLM and len(self.candidates) > 1
-
-    @property
     def interval_words(self) -> str:
         """How sure each interval is by itself, in words; the least sure where they differ."""
         return _least({cell.evidence.confidence for cell in self.cells if cell.evidence})

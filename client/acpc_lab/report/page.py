@@ -11,10 +11,8 @@ import numpy as np
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.canvas import Plate
-from acpc_lab.report.distributions import steps_of
-from acpc_lab.report.figures import plates
-from acpc_lab.report.headline import headline, tallies
+from acpc_lab.report.figures import Plate, plates, steps_of
+from acpc_lab.report.headline import headline
 from acpc_lab.report.model import ReportData, printable
 from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
 from acpc_lab.report.verdicts import grids, limit_table, standings, table
@@ -53,7 +51,6 @@ def render(data: ReportData) -> str:
     page: str = environment.get_template("report.html.j2").render(
         data=data,
         headline=headline(data),
-        tallies=tallies(data),
         grids=grids(data),
         limits=limit_table(data),
         standings=standings(data),
@@ -89,9 +86,9 @@ def _drawn(data: ReportData) -> list[Drawn]:
     with plotting.styled():
         for plate in plates(data):
             drawn = kinds.setdefault(plate.key, Drawn(plate, [], []))
-            for panel in plate.panels:
-                figure = plotting.panel(panel.draw, size=plate.size, rows=plate.rows)
-                drawn.panels.append((panel.title, plotting.data_uri(plotting.png(figure), "png")))
+            for title, draw in plate.panels:
+                figure = plotting.panel(draw, size=plate.size, rows=plate.rows)
+                drawn.panels.append((title, plotting.data_uri(plotting.png(figure), "png")))
                 for text, handle in _keys(figure).items():
                     if text not in [known for _, _, known in drawn.legend]:
                         drawn.legend.append((*_sign(handle), text))
@@ -169,8 +166,8 @@ def composed(plate: Plate) -> Figure:
         figsize=(columns * width, lines * height + 0.5), layout="constrained"
     )
     parts = figure.subfigures(lines, columns, squeeze=False).ravel()
-    for part, panel in zip(parts, plate.panels, strict=False):
-        panel.draw(list(part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]))
+    for part, (_, draw) in zip(parts, plate.panels, strict=False):
+        draw(list(part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]))
     keys = _keys(figure)
     if keys:
         shown = list(keys)[:_MAX_KEYS]

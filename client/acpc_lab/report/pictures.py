@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import math
 import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.figures import draw_limit, plates
+from acpc_lab.report.figures import draw_limits, plates
 from acpc_lab.report.model import ReportData
 from acpc_lab.report.page import composed
 from acpc_lab.report.sources import from_scores, from_sweep
@@ -131,15 +130,10 @@ def _frames(answer: WorstAnchors) -> Figure:
 
 
 def _limit(axis: Axes, answer: SeverityLimit) -> None:
-    """S with its interval at each severity that was scored, and the limit's interval as a band."""
-    lows = [point.lower for point in answer.points if math.isfinite(point.lower)]
-    axis.set_ylim(min([*lows, -0.1, *(point.score for point in answer.points)]) - 0.1, 1.05)
-    draw_limit(axis, answer, plotting.hue(0))
+    """S at each severity that was scored, and the limit's interval as a band."""
+    draw_limits("\n".join(textwrap.wrap(answer.headline(), 60)), [answer], [axis])
     upper = answer.points[-1].severity if answer.breaks is None else answer.breaks
     axis.axvspan(answer.holds, upper, color=plotting.SOFT, alpha=0.2, linewidth=0)
-    plotting.zero_line(axis)
-    axis.set(xlabel=answer.unit, ylabel="score S; passes above 0")
-    axis.set_title("\n".join(textwrap.wrap(answer.headline(), 60)))
 
 
 def _margins(axis: Axes, answer: PoolCertificate) -> None:

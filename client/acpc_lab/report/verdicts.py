@@ -168,19 +168,10 @@ class Value(NamedTuple):
     interval: str = ""
 
 
-def _among(cell: CellResult) -> str | None:
-    """The confident outcome among all measurements, where these are judged together."""
-    if cell.among is None or cell.among.outcome is None:
-        return None
-    outcomes = {Outcome.PASSED: "passes, sure", Outcome.FAILED: "fails, sure"}
-    return outcomes.get(cell.among.outcome, "undecided")
-
-
 _COLUMNS = (
     Quantity("name", "name", "checkpoint"),
     Quantity("shift", "shift", "shift"),
     *(BY_NAME[name] for name in ("ir_relative", "sr", "score")),
-    Quantity("among", _among, "of all together", hint="as sure of all as of one"),
     BY_NAME["anchors_to_decide"],
     Quantity("unseen", lambda c: 100 * (c.value("unseen") or 0) or None, "unseen %", ".3f",
              hint="so many episodes may be of a kind that was not measured"),
@@ -214,8 +205,6 @@ def table(data: ReportData) -> tuple[list[Quantity], list[Line]]:
 
     def says(column: Quantity) -> bool:
         found = {column.of(cell) for cell in data.cells}
-        if column.name == "among" and not data.corrects:
-            return False
         return len(found) > 1 if column.name in _SEVERAL else found != {None}
 
     columns = [column for column in _COLUMNS if says(column)]

@@ -1,6 +1,6 @@
 """Defines typed rows, columns of equal length, and reads and writes them as CSV.
 
-Values are checked one by one; errors name line and column.
+A value is checked once, where the rows are made; errors name line or row, and column.
 """
 
 from __future__ import annotations
@@ -27,6 +27,14 @@ Texts = NDArray[np.str_]
 Numbers = NDArray[np.float64]
 Integers = NDArray[np.int64]
 Arrays = Mapping[str, NDArray[Any]]
+
+
+class Misfit(ArgumentError):
+    """A value of a column, at a row from 0, that the column does not take."""
+
+    def __init__(self, column: str, row: int, words: str) -> None:
+        super().__init__(column, f"row {row + 1}: {words}")
+        self.column, self.row, self.words = column, row, words
 
 
 @dataclass(frozen=True)
@@ -68,52 +76,39 @@ class Field:
             return f"{noun} of at least {low:g}"
         return f"{noun} of at most {high:g}" if math.isfinite(high) else noun
 
-    def read(self, cell: str, where: str) -> str | float | int:
-        """The value of a cell of a file. Raises ArgumentError: It is none; names ``where``."""
-        text = cell.strip()
-        try:
-            if self.kind is np.str_:
-                value: str | float | int = text
-            elif not text and self.column.optional:
-                value = math.nan
-            else:
-                value = int(text) if self.kind is np.int64 else float(text)
-            if self.accepts(value):
-                return value
-        except (ValueError, OverflowError):
-            pass
-        field = f"{where}, column {self.name}"
-        raise ArgumentError(field, f"found {cell!r}, wanted {self.wanted}")
+    def array(self, values: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever NumPy can read
+        """The values, numbers as such or as text, as an array of the column's type.
 
-    def accepts(self, value: str | float | int) -> bool:
-        """Whether a value of the right type lies in the column's range."""
-        if isinstance(value, str):
-            return bool(value) or self.column.optional
-        if math.isnan(value):
-            return self.column.optional
-        return math.isfinite(value) and self.column.low <= value <= self.column.high
-
-    def coerce(self, values: Any) -> NDArray[Any]:  # noqa: ANN401 - whatever NumPy can read
-        """The values as an array of the column's type.
-
-        Raises ArgumentError: They cannot be, or one is out of range.
+        Raises ArgumentError: One is no such value, or out of range; a ``Misfit`` names its row.
         """
         found = np.asarray(values)
         if found.ndim != 1:
             raise ArgumentError(self.name, f"has shape {found.shape}; a column has one axis")
-        try:
-            array = found.astype(self.kind)
-        except (ValueError, TypeError) as error:
-            raise ArgumentError(self.name, f"{error}; wanted {self.wanted} in each row") from error
-        exact = self.kind is not np.int64 or found.dtype.kind in "iub" or (array == found).all()
-        if not exact:
-            raise ArgumentError(self.name, f"holds fractions; wanted {self.wanted} in each row")
-        for index, value in enumerate(array.tolist()):
-            if not self.accepts(value):
-                raise ArgumentError(
-                    self.name, f"row {index + 1}: found {value!r}, wanted {self.wanted}"
-                )
-        return array
+        read = []
+        for row, value in enumerate(found.tolist()):
+            try:
+                read.append(self._read(value))
+            except (ValueError, OverflowError, TypeError) as error:
+                raise Misfit(self.name, row, f"found {value!r}, wanted {self.wanted}") from error
+        return np.array(read, dtype=self.kind)
+
+    def _read(self, value: str | float) -> str | float:
+        if isinstance(value, str):
+            value = value.strip()
+        if self.kind is np.str_:
+            if not value and not self.column.optional:
+                raise ValueError(value)
+            return str(value)
+        number = math.nan if value == "" else float(value)
+        if math.isnan(number) and self.column.optional:
+            return number
+        if self.kind is np.int64:
+            number = int(value)
+            if number != (value if isinstance(value, int | float) else number):
+                raise ValueError(value)
+        if not (math.isfinite(number) and self.column.low <= number <= self.column.high):
+            raise ValueError(value)
+        return number
 
     def absent(self, count: int) -> NDArray[Any]:
         """The column of a table that has none."""
@@ -130,7 +125,7 @@ class Rows:
     def __post_init__(self) -> None:
         length = None
         for field in self.fields():
-            array = field.coerce(getattr(self, field.name))
+            array = field.array(getattr(self, field.name))
             if length is not None and len(array) != length:
                 raise ArgumentError(
                     field.name, f"has {len(array)} rows, where the columns before it have {length}"
@@ -158,20 +153,15 @@ class Rows:
 
         Raises ArgumentError: A column is missing or unknown, or holds a value it must not.
         """
-        names = [field.name for field in cls.fields()]
-        unknown = [name for name in columns if name not in names]
-        if unknown:
-            raise ArgumentError(unknown[0], f"is no column; the columns are {', '.join(names)}")
-        missing = [f.name for f in cls.fields() if f.name not in columns and not f.column.optional]
-        if missing:
-            raise ArgumentError(missing[0], f"is missing; found {', '.join(columns)}")
+        known = {field.name: field for field in cls.fields()}
+        for name in columns:
+            if name not in known:
+                raise ArgumentError(name, f"is no column; the columns are {', '.join(known)}")
+        for name, field in known.items():
+            if name not in columns and not field.column.optional:
+                raise ArgumentError(name, f"is missing; found {', '.join(columns)}")
         count = len(next(iter(columns.values())))
-        return cls(
-            **{
-                f.name: columns[f.name] if f.name in columns else f.absent(count)
-                for f in cls.fields()
-            }
-        )
+        return cls(**{n: columns[n] if n in columns else f.absent(count) for n, f in known.items()})
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -246,22 +236,26 @@ def parse_csv(text: str, kind: type[Kind], name: str = "rows") -> Kind:
 
     Raises ArgumentError: The text does not hold such rows; the message has line and column.
     """
-    lines = _lines(text, name)
-    header_line, header = next(lines, (1, []))
+    rows = _lines(text, name)
+    header_line, header = next(rows, (1, []))
     names = [cell.strip() for cell in header]
-    fields = _match(names, kind, f"{name}, line {header_line}")
-    values: dict[str, list[str | float | int]] = {field.name: [] for field in fields}
-    for line, cells in lines:
+    _match(names, kind, f"{name}, line {header_line}")
+    lines, values = [], []
+    for line, cells in rows:
         if len(cells) != len(names):
             raise ArgumentError(
                 f"{name}, line {line}",
                 f"found {len(cells)} cells, wanted {len(names)} as in the header",
             )
-        for field, cell in zip(fields, cells, strict=True):
-            values[field.name].append(field.read(cell, f"{name}, line {line}"))
-    if not values[fields[0].name]:
+        lines.append(line)
+        values.append(cells)
+    if not values:
         raise ArgumentError(name, "has a header and no rows; a study needs at least one row")
-    return kind.of(values)
+    try:
+        return kind.of(dict(zip(names, map(list, zip(*values, strict=True)), strict=True)))
+    except Misfit as error:
+        where = f"{name}, line {lines[error.row]}, column {error.column}"
+        raise ArgumentError(where, error.words) from error
 
 
 def _lines(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -275,8 +269,8 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
         raise ArgumentError(f"{name}, line {reader.line_num}", f"is not CSV: {error}") from error
 
 
-def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
-    """The fields behind a header, in its order."""
+def _match(names: list[str], kind: type[Rows], where: str) -> None:
+    """Checks a header. Raises ArgumentError: A column is unknown, missing or there twice."""
     known = {field.name: field for field in kind.fields()}
     for name in names:
         if name not in known:
@@ -292,7 +286,6 @@ def _match(names: list[str], kind: type[Rows], where: str) -> list[Field]:
             raise ArgumentError(
                 where, f"column {field.name} is missing ({field.column.about}); found {names}"
             )
-    return [known[name] for name in names]
 
 
 def to_csv(rows: Rows) -> str:

@@ -17,7 +17,6 @@ NAMES = {
         CertifiedSeverity CleanGaps DrawsBound ErrorDrift PairComparison PairResult
         PairedIteration PairedPlan PairedPlans PoolCertificate PoolChoice SampledPool
         SelectionCertificate SoftmaxBounds ViewCertificate""",
-    "checkpoint_files": "WEIGHTS_SUFFIXES is_weights_name",
     "compositions": "Composition KINDS Perturbation grids read_spec",
     "enums": """
         AnchorSample CemReturn CostReduction DestroyedActions JobState Norm NumericMode
@@ -34,10 +33,9 @@ NAMES = {
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
-        CandidatePool OwnPool PairRequest PairedRequest PlanStart PlannerMoment PoolRequest
-        Proposal Views""",
+        CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
+        PlannerMoment PoolRequest Proposal Views""",
     "normal_form": "digested resolved",
-    "objective": "DistanceTerm Objective",
     "plain": "from_json from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
     "record": "Columns Record Tabular beside cell columns_of ends percent",
@@ -48,7 +46,9 @@ NAMES = {
     "scores": """
         AnchorPreview AnchorPreviews AnchorValues CheckpointScore IrSummary Score SkipReason
         TITLES Verdict""",
-    "served": "Checkpoint CheckpointState DatasetFile LoadedCheckpoint ModelCard TaskSummary",
+    "served": """
+        Checkpoint CheckpointState DatasetFile LoadedCheckpoint ModelCard TaskSummary
+        WEIGHTS_SUFFIXES is_weights_name""",
     "severities": """
         CHOICES GRADED curve_of example examples_of kind_named parse parse_grid
         severities_up_to severity_grid severity_range unchanged""",
@@ -62,7 +62,6 @@ NAMES = {
 if TYPE_CHECKING:
     from acpc.contract.anchor_sets import *
     from acpc.contract.answers import *
-    from acpc.contract.checkpoint_files import *
     from acpc.contract.compositions import *
     from acpc.contract.enums import *
     from acpc.contract.errors import *
@@ -72,7 +71,6 @@ if TYPE_CHECKING:
     from acpc.contract.messages import *
     from acpc.contract.moments import *
     from acpc.contract.normal_form import *
-    from acpc.contract.objective import *
     from acpc.contract.perturbations import *
     from acpc.contract.plain import *
     from acpc.contract.provenance import *

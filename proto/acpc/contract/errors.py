@@ -1,24 +1,4 @@
-"""The errors of the service, each with its gRPC status; client and server raise the same classes.
-
-AcpcError
-├── InvalidArgument     INVALID_ARGUMENT     the request can never work; see ``violations``
-│   └── ArgumentError   INVALID_ARGUMENT     one field of it, found before or after it was sent
-├── NotFound            NOT_FOUND            no such checkpoint, dataset, anchor set, operation
-├── AlreadyExists       ALREADY_EXISTS       the request id was used for another request
-├── FailedPrecondition  FAILED_PRECONDITION  the named thing exists but cannot be used
-├── PermissionDenied    PERMISSION_DENIED    a path that leaves its configured root
-├── Unauthenticated     UNAUTHENTICATED      no valid credentials
-├── ResourceExhausted   RESOURCE_EXHAUSTED   over a limit; ``retry_after`` when it may pass later
-├── DeadlineExceeded    DEADLINE_EXCEEDED    did not finish in time
-├── Cancelled           CANCELLED            the call or the job was withdrawn
-├── Aborted             ABORTED              lost against a concurrent call
-├── OutOfRange          OUT_OF_RANGE         past the end
-├── Unavailable         UNAVAILABLE          no server, or it is draining
-├── Unimplemented       UNIMPLEMENTED        not in the server's release
-├── DataLoss            DATA_LOSS            unrecoverable loss at the server
-├── Internal            INTERNAL             a fault of the server
-└── Unknown             UNKNOWN              a status without a class of its own
-"""
+"""The errors of the service, each with its gRPC status; client and server raise the same ones."""
 
 from __future__ import annotations
 

@@ -78,3 +78,13 @@ class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary]):
     state: str = ""
     frameskip: int = 0
     history: int = 0
+
+
+WEIGHTS_SUFFIXES = (".pt", ".safetensors", ".ckpt")
+OBJECT_SUFFIX = "_object.ckpt"
+"""Ends the name of a pickled model, which is imported and never loaded."""
+
+
+def is_weights_name(name: str) -> bool:
+    """Whether a server lists and loads a file of this name, beside a ``config.json``."""
+    return name.endswith(WEIGHTS_SUFFIXES) and not name.endswith(OBJECT_SUFFIX)

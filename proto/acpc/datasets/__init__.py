@@ -15,11 +15,9 @@ from acpc.datasets.formats import (
     recognise,
     unread,
 )
-from acpc.datasets.labels import median_split_labels
 from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
     DrawnWindows,
-    WindowIndex,
     action_blocks,
     action_width,
     draw_windows,
@@ -32,8 +30,10 @@ from acpc.datasets.tasks import (
     LabelRule,
     TaskPreset,
     load_preset,
+    median_split_labels,
     parse_task,
     preset_names,
 )
+from acpc.datasets.windows import WindowIndex
 
 __all__ = ["hdf5"]  # not imported here: it loads h5py

@@ -15,10 +15,9 @@ from acpc.contract import (
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
-from acpc.datasets.labels import median_split_labels
-from acpc.datasets.order import TorchOrder
 from acpc.datasets.statistics import ColumnStatistics, StatisticsCache
-from acpc.datasets.tasks import TaskPreset, load_preset, preset_names
+from acpc.datasets.tasks import TaskPreset, load_preset, median_split_labels, preset_names
+from acpc.datasets.windows import TorchOrder, WindowIndex
 
 
 @dataclass(frozen=True)
@@ -53,56 +52,6 @@ class DrawnWindows:
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
     windows: int | None = None
-
-
-class WindowIndex:
-    """All (episode, start) with ``start + num_steps * frameskip <= length``, episode-major.
-
-    A window's index in this order is its identity, as in the public loaders. ``frameskip``
-    environment steps lie between the ``num_steps`` kept frames.
-
-    Raises ArgumentError: ``num_steps`` or ``frameskip`` is below 1.
-    """
-
-    def __init__(
-        self, lengths: Int64[np.ndarray, "episodes"], *, num_steps: int, frameskip: int
-    ) -> None:
-        for field, value in (("num_steps", num_steps), ("frameskip", frameskip)):
-            if value < 1:
-                raise ArgumentError(field, f"is {value}; give at least 1")
-        self.span = num_steps * frameskip
-        self._ends = np.cumsum(np.maximum(lengths - self.span + 1, 0))
-
-    def __len__(self) -> int:
-        return int(self._ends[-1]) if self._ends.size else 0
-
-    @property
-    def episodes(self) -> int:
-        """Episodes that have a window."""
-        return int(np.count_nonzero(np.diff(self._ends, prepend=0)))
-
-    def of_random_episodes(self, count: int, random: TorchOrder) -> Int64[np.ndarray, "n"]:
-        """One window each of the first ``count`` of a permutation of the episodes that have one.
-
-        Fewer where there are fewer episodes. As the public protocol draws it: all episodes first,
-        then each start.
-        """
-        sizes = np.diff(self._ends, prepend=0)
-        episodes = np.flatnonzero(sizes)
-        order = np.concatenate(list(random.permutation(len(episodes))))[:count]
-        starts = [random.randint(int(sizes[episode])) for episode in episodes[order]]
-        first: np.ndarray = (self._ends - sizes)[episodes[order]]
-        return first + np.array(starts, np.int64)
-
-    def locate(
-        self, windows: Int64[np.ndarray, "n"]
-    ) -> tuple[Int64[np.ndarray, "n"], Int64[np.ndarray, "n"]]:
-        """Episode and start row within it of each window index; ArgumentError beyond them."""
-        if windows.size and not 0 <= int(windows.min()) <= int(windows.max()) < len(self):
-            raise ArgumentError("windows", f"must lie between 0 and {len(self) - 1}")
-        episode = np.searchsorted(self._ends, windows, side="right")
-        before = np.concatenate([[0], self._ends])[episode]
-        return episode.astype(np.int64), windows - before
 
 
 def draw_windows(

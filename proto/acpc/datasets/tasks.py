@@ -1,4 +1,4 @@
-"""Task presets: which columns a dataset has, how its windows step, and its label rule, as data."""
+"""Tasks as data: which columns a dataset has, how its windows step; and its labels."""
 
 from dataclasses import fields
 from importlib.resources import files
@@ -6,13 +6,20 @@ from typing import Annotated, Literal
 
 import numpy as np
 import yaml
-from jaxtyping import Float64
+from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from acpc.contract import FailedPrecondition, Reading, TaskSummary, did_you_mean
+from acpc.contract import (
+    ArgumentError,
+    FailedPrecondition,
+    Reading,
+    TaskSummary,
+    did_you_mean,
+)
 from acpc.datasets.plain_yaml import plain_yaml
 
 MAX_TASK_BYTES = 2**16
+MAX_LABEL_BITS = 62
 
 Coordinate = Annotated[int, Field(ge=0)]
 
@@ -166,3 +173,27 @@ def _problem(error: ValidationError) -> str:
         return f"{where} is missing"
     found = repr(first["input"])
     return f"{where}: {first['msg']}; found {found if len(found) <= 100 else found[:97] + '...'}"
+
+
+def median_split_labels(features: Float64[np.ndarray, "n features"]) -> Int64[np.ndarray, "n"]:
+    """Labels endpoint states by median splits, Tab. sr-labels in the paper.
+
+    Bit f of a label is 1 when feature f lies strictly above its median over the given anchors; of
+    an even number the median is the mean of the middle two.
+
+    Raises ArgumentError: No anchors, no or more than 62 features, or a value that is not finite.
+    """
+    anchors, count = features.shape
+    if not 1 <= count <= MAX_LABEL_BITS:
+        raise ArgumentError(
+            "label_rule", f"makes {count} features; give 1 to {MAX_LABEL_BITS}, one bit each"
+        )
+    if anchors == 0:
+        raise ArgumentError("anchors", "are empty; labels need at least 1 anchor")
+    bad = np.flatnonzero(~np.isfinite(features).all(axis=1))
+    if bad.size:
+        raise ArgumentError("label_features", f"row {bad[0]} holds NaN or infinity")
+    ordered = np.sort(features, axis=0)
+    median = (ordered[(anchors - 1) // 2] + ordered[anchors // 2]) / 2
+    labels: np.ndarray = ((features > median) * 2 ** np.arange(count)).sum(axis=1)
+    return labels

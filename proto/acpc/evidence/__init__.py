@@ -5,7 +5,6 @@ NumPy, scipy and no torch; the thin client imports it when it compares scores.
 
 from acpc.evidence.estimates import Resampled
 from acpc.evidence.paired import paired_differences
-from acpc.evidence.pairs import dyadic_variance
 from acpc.evidence.resampling import (
     FEW_OF_ALL,
     Weights,
@@ -13,4 +12,4 @@ from acpc.evidence.resampling import (
     effective_groups,
     sizes_by_rank,
 )
-from acpc.evidence.sample import CheckpointSample, groups
+from acpc.evidence.sample import CheckpointSample, dyadic_variance, groups

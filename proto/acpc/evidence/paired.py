@@ -10,9 +10,8 @@ from scipy import special
 
 from acpc.contract import EvidenceOptions, Interval, Population, ScoreProtocol
 from acpc.evidence.estimates import Resampled, allowance
-from acpc.evidence.pairs import design_effect, dyadic_variance
 from acpc.evidence.resampling import effective_groups, resampled_quantiles
-from acpc.evidence.sample import CheckpointSample, groups
+from acpc.evidence.sample import CheckpointSample, design_effect, dyadic_variance, groups
 
 BOOTSTRAP = "Bayesian bootstrap over trajectories"
 _JUMP = 1.75

@@ -1,6 +1,5 @@
 """Durable long-running work, on one host or many."""
 
-from acpc_server.jobs.hosts import Host, Hosts
 from acpc_server.jobs.kind import (
     Job,
     JobFailure,
@@ -14,7 +13,7 @@ from acpc_server.jobs.kind import (
     pack,
     unpack,
 )
-from acpc_server.jobs.lease import LeaseTerms
+from acpc_server.jobs.lease import Host, Hosts, LeaseTerms
 from acpc_server.jobs.mounts import network_file_system
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
 from acpc_server.jobs.service import JobOptions, JobService

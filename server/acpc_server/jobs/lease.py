@@ -11,25 +11,29 @@ transaction that records a step or the outcome: a run that has lost its job reco
 withdraws. The table only decides how soon work moves.
 """
 
+import fcntl
 import json
 import math
+import os
+import socket
 import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
+import sqlalchemy as sa
 import structlog
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.hosts import Host, Hosts
-from acpc_server.jobs.record import RECORD_ERRORS, first_line, no_room
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
-# How often a host that has jobs checks that they are still its own, and reports their progress.
+# How often a host that has jobs checks that they are still its own.
 TICK_SECONDS = 1.0
 # Queued jobs are counted at every heartbeat, but for no more than this share of the time, and at
 # least once a minute: each host counts the whole queue.
@@ -38,6 +42,126 @@ COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
 NOTHING: Mapping[str, str] = {}
+
+
+class StateFolder:
+    """The folder of one running server, and the name that goes with it.
+
+    The name is made when the folder is first used and stays in it, so that a server that starts
+    again on its folder, under whatever host name, is recognised.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: int | None = None
+
+    def claim(self) -> str:
+        """Lock the folder for this process; return its name ``<first host name>-<8 digits>``.
+
+        FailedPrecondition: another process has it, or it cannot be written.
+        """
+        try:
+            self._lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return self._name()
+        except BlockingIOError as error:
+            self.release()
+            raise FailedPrecondition(
+                f"another server runs on the state folder {self._path}; give each its own "
+                "--state-dir",
+                reason="STATE_FOLDER_TAKEN",
+            ) from error
+        except OSError as error:
+            self.release()
+            raise FailedPrecondition(
+                f"cannot use the state folder {self._path} ({error.strerror}); choose another "
+                "--state-dir"
+            ) from error
+
+    def _name(self) -> str:
+        file = self._path / "name"
+        if not file.exists() or not file.read_text().strip():  # as a power cut may leave it
+            written = file.with_suffix(".new")
+            written.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}\n")
+            written.replace(file)
+        return file.read_text().strip()
+
+    def release(self) -> None:
+        """Let another process have the folder."""
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+@dataclass(frozen=True)
+class Host:
+    """One server that shares the job record."""
+
+    executor_id: str  # its name among them
+    session: str  # the process that has the name now; empty after an orderly stop
+    folder: str  # identity of the process's state folder
+    beat: int = 0  # grows for as long as the process lives
+    running: str = "{}"  # progress of its jobs, of release 0.1.0
+    about: str = "{}"  # since when, version and device, JSON
+
+
+class Hosts:
+    """The table of the hosts of a record, beside DBOS's own."""
+
+    def __init__(self, record: Record) -> None:
+        self.record = record
+        self._hosts = sa.Table(
+            "acpc_hosts",
+            record.own_tables,
+            sa.Column("executor_id", sa.Text, primary_key=True),
+            sa.Column("session", sa.Text, nullable=False),
+            sa.Column("folder", sa.Text, nullable=False),
+            sa.Column("beat", sa.BigInteger, nullable=False),
+            sa.Column("running", sa.Text, nullable=False),
+            sa.Column("about", sa.Text, nullable=False, server_default="{}"),
+        )
+
+    def read(self) -> dict[str, Host]:
+        """Return every host on record, by its executor id."""
+        with self.record.engine.begin() as connection:
+            rows = connection.execute(sa.select(self._hosts)).mappings()
+            return {row["executor_id"]: Host(**row) for row in rows}
+
+    def enter(self, host: Host, found: Host | None) -> bool:
+        """Replace the row ``found`` by a host; False when the row has changed since."""
+        if found is not None:
+            return self._change(self._is(found), asdict(host))
+        try:
+            with self.record.engine.begin() as connection:
+                connection.execute(sa.insert(self._hosts).values(asdict(host)))
+        except IntegrityError:
+            return False
+        return True
+
+    def beat(self, host: Host) -> bool:
+        """Show that the host lives; False when its row is gone, or another process's."""
+        return self._change(self._held_by(host), {"beat": self._hosts.c.beat + 1})
+
+    def leave(self, host: Host) -> bool:
+        """Mark the host as stopped in an orderly way: its jobs are free at once."""
+        return self._change(self._held_by(host), {"session": ""})
+
+    def forget(self, host: Host) -> None:
+        """Remove a host that has not moved since it was read."""
+        with self.record.engine.begin() as connection:
+            connection.execute(sa.delete(self._hosts).where(self._is(host)))
+
+    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
+        row = self._hosts.c
+        return (row.executor_id == host.executor_id) & (row.session == host.session)
+
+    def _is(self, host: Host) -> sa.ColumnElement[bool]:
+        return self._held_by(host) & (self._hosts.c.beat == host.beat)
+
+    def _change(self, where: sa.ColumnElement[bool], values: Mapping[str, object]) -> bool:
+        with self.record.engine.begin() as connection:
+            changed = connection.execute(sa.update(self._hosts).where(where).values(values))
+            return changed.rowcount == 1
 
 
 @dataclass(frozen=True)
@@ -102,7 +226,6 @@ class Lease:
         self._entered = False
         self._others = Sightings()
         self._strays = Sightings()
-        self._reported = ""
         self.away = self.full = False  # whether the record could not be reached, or written
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
@@ -186,20 +309,17 @@ class Lease:
                 return
 
     def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over, and report on the others."""
+        """Withdraw runs whose job was cancelled or taken over."""
         if ours := self._running.ids():
             self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
-        if self._running.report() != self._reported:
-            self._beat()
 
     def _beat(self) -> bool:
-        self._reported = self._running.report()
-        if self._hosts.beat(self._host, self._reported):
+        if self._hosts.beat(self._host):
             return True
         found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
-            return self._hosts.enter(replace(self._host, running=self._reported), None)
+            return self._hosts.enter(self._host, None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
         self._stop.set()
         self._on_evicted()

@@ -92,7 +92,8 @@ class Record:
             sa.column("attributes", sa.JSON),
             schema=schema,
         )
-        self._steps = sa.table("operation_outputs", sa.column("workflow_uuid"), schema=schema)
+        kept = ("workflow_uuid", "function_name", "function_id")
+        self._steps = sa.table("operation_outputs", *map(sa.column, kept), schema=schema)
         self._inputs = sa.table(
             "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=schema
         )
@@ -227,7 +228,8 @@ class Record:
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
         waited = _seconds_since(status.created_at) if first else None
-        return self.steps([job_id]).get(job_id, 0), waited
+        steps, _ = self.steps([job_id]).get(job_id, (0, ""))
+        return steps, waited
 
     def ended_before(self, moment: float, kinds: list[str]) -> list[str]:
         """Return ids of a few jobs that ended before a moment, in seconds since 1970."""
@@ -318,13 +320,17 @@ class Record:
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
         return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
-    def steps(self, job_ids: Collection[str]) -> dict[str, int]:
-        """Return how many steps each job has on record, of those that have any."""
+    def steps(self, job_ids: Collection[str]) -> dict[str, tuple[int, str]]:
+        """Return how many steps each job has on record, and the last one's phase."""
+        found: dict[str, tuple[int, str]] = {}
         if not job_ids:
-            return {}
-        job = self._steps.c.workflow_uuid
-        query = sa.select(job, sa.func.count()).where(job.in_(job_ids)).group_by(job)
-        return {job_id: count for job_id, count in self._ask(query)}
+            return found
+        job, phase, number = self._steps.c
+        last = sa.func.max(number)
+        query = sa.select(job, phase, sa.func.count()).where(job.in_(job_ids))
+        for job_id, name, count in self._ask(query.group_by(job, phase).order_by(last)):
+            found[job_id] = found.get(job_id, (0, ""))[0] + count, name
+        return found
 
 
 def _row(status: WorkflowStatus) -> JobRow:

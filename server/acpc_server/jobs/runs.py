@@ -8,7 +8,6 @@ one that fails because of this host: its device, or a want of memory, threads, f
 a step computed on the device is recorded once the device has shown that it still computes right.
 """
 
-import json
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -295,14 +294,6 @@ class JobRunner:
         """Return how far a job has come; None when it does not run here."""
         run = self._runs.get(job_id)
         return None if run is None else run.progress
-
-    def report(self) -> str:
-        """Return the progress of every job that runs here, as JSON."""
-        with self._changed:
-            report = {job_id: run.progress.to_dict() for job_id, run in self._runs.items()}
-        for progress in report.values():
-            del progress["seconds_left"]  # who reads it counts again
-        return json.dumps(report, sort_keys=True)
 
     def withdraw(self, job_ids: Collection[str]) -> None:
         """End runs at their next chunk, without a mark in the record."""

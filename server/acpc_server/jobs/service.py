@@ -1,6 +1,7 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
+import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,6 @@ from acpc_server.errors import (
 )
 from acpc_server.jobs import runner
 from acpc_server.jobs.following import Changed, JobFollowers
-from acpc_server.jobs.hosts import Hosts, StateFolder
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -34,7 +34,7 @@ from acpc_server.jobs.kind import (
     JobState,
     Progress,
 )
-from acpc_server.jobs.lease import Lease, LeaseTerms
+from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
 from acpc_server.jobs.runs import JobRunner, Verify
@@ -356,8 +356,8 @@ class JobService:
                 spec, _ = taken_out(from_plain(kind.spec_type, row.recorded))
             except InvalidArgument:  # written by a newer release
                 continue
-            done = recorded.get(row.job_id, 0)
-            progress = self._progress(row.job_id, row.state, done, kind.count_steps(spec))
+            done, phase = recorded.get(row.job_id, (0, "waiting"))
+            progress = self._progress(row, done, phase, kind.count_steps(spec))
             jobs.append(Job(**vars(row), spec=spec, progress=progress))
         return jobs
 
@@ -366,16 +366,19 @@ class JobService:
         live = self._running.progress(row.job_id)
         return live is not None and (row.attempts == 1 or live.steps_per_second is not None)
 
-    def _progress(self, job_id: str, state: JobState, recorded: int, total: int) -> Progress:
-        if state is JobState.SUCCEEDED:
+    def _progress(self, row: JobRow, recorded: int, phase: str, total: int) -> Progress:
+        if row.state is JobState.SUCCEEDED:
             return Progress.at("done", total, total)
-        if state is JobState.RUNNING:
-            live = self._running.progress(job_id) or self._hosts.progress().get(job_id)
-            if live is not None:  # another host's report may be older than the record
-                done = max(live.completed, recorded)
-                return Progress.at(live.phase, done, live.total, live.steps_per_second)
-        phase = "waiting" if state is JobState.QUEUED else str(state)
-        return Progress.at(phase, recorded, total)
+        if row.state is not JobState.RUNNING:
+            phase = "waiting" if row.state is JobState.QUEUED else str(row.state)
+            return Progress.at(phase, recorded, total)
+        if (live := self._running.progress(row.job_id)) is not None:
+            done = max(live.completed, recorded)
+            return Progress.at(live.phase, done, live.total, live.steps_per_second)
+        rate = None  # on another host: that of its first start
+        if recorded and row.attempts == 1 and row.started:
+            rate = recorded / max(time.time() - row.started, 1e-3)
+        return Progress.at(phase, recorded, total, rate)
 
 
 def _job_id(request_id: str) -> str:

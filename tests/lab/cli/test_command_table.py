@@ -98,7 +98,7 @@ SHOWN = [
         err=("error: FAILED_PRECONDITION: this score has no evidence of how sure it is",)),
     Row(f"{ASK} --gate confident", 5, script=[ended(BARE, BARE)],
         err=("undecided: nothing passes without a reference; name one: --reference",)),
-    Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible for SR"),
+    Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible"),
         script=floored(0.0021)),
     Row(f"{ASK} -o wide", out=("0.06", NEAR), script=floored(0.06)),
     Row(ASK, 1, script=REFUSED, err=(
@@ -258,6 +258,6 @@ def test_a_grid_of_shifts_is_one_table_of_jobs(
 ) -> None:
     counterparty.script += [ended(one, one) for one in outcomes]
     answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
-    assert "of 2 measurements" in " ".join(answer.stdout.split())
+    assert "Of 2 measurements" in " ".join(answer.stdout.split())
     asked = counterparty.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]

@@ -6,7 +6,7 @@ import pytest
 from acpc.contract import Look, LookStop, SequentialLooks
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Evidence, Outcome
-from acpc_lab.evidence import Family, FamilyWise, evidence_columns
+from acpc_lab.evidence import Family, FamilyWise
 from client_messages import sure
 
 PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
@@ -64,15 +64,6 @@ def test_failing_somewhere_is_corrected_over_shifts() -> None:
     assert (corrected.alone, corrected.outcome) == (FAILED, OPEN)
 
 
-def test_onsets_are_tested_from_the_highest_level_down() -> None:
-    """A level that is open stops the sequence, whatever lies below; runs must pass together."""
-    cells = [passing(p) for p in (0.01, 0.02, 0.04, 0.3, 0.001)]
-    steps = [[0, 1], [2], [3], [4]]
-    assert Family(cells).onsets([steps]) == [2]
-    assert Family(cells).onsets([steps, [[3]]]) == [1, 0]
-    assert Family(cells, NONE).onsets([steps, [[3]]]) == [2, 0]
-
-
 def test_a_job_that_looked_several_times_counts_by_its_shares_of_the_error() -> None:
     """Passed at the second look, with 0.02 where it had 0.03 of 0.05; the first had none."""
     looks = SequentialLooks(
@@ -99,15 +90,4 @@ def test_cells_of_one_confidence_share_its_error_and_errors_add_up() -> None:
     assert [one.outcome for one in Family([*cells, None]).each()] == [OPEN, OPEN, OPEN, OPEN, None]
     whole = Family(cells).everywhere([(0, 2), (1, 3)])
     assert [one.p_passed for one in whole] == pytest.approx([0.03, 0.004])
-    assert Family(cells).onsets([[[0]], [[1]]]) == [0, 1], "at the highest"
     assert Family([None]).confidence == 1
-
-
-def test_columns_are_the_same_with_and_without_evidence() -> None:
-    cell = passing(0.02)
-    (among,) = Family([cell]).each()
-    full, empty = evidence_columns(cell, among), evidence_columns(None, None)
-    assert list(full) == list(empty) and set(empty.values()) == {None}
-    assert (full["sr_lower"], full["sr_upper"], full["p_passed"]) == (0.93, 0.99, 0.02)
-    assert (full["confident_outcome"], full["family_wise_outcome"]) == ("passed", "passed")
-    assert evidence_columns(cell, None)["family_wise_outcome"] is None

@@ -92,10 +92,10 @@ def test_columns_from_python_are_checked_as_those_of_files_are() -> None:
     assert rows.level.dtype == np.float64
     assert len(rows) == 2
     for change, words in [
-        ({"anchor": [1, 2.5]}, "anchor: holds fractions"),
+        ({"anchor": [1, 2.5]}, "anchor: row 2: found 2.5, wanted an integer"),
         ({"anchor": [1, "x"]}, "anchor"),
         ({"encoder_disjoint": [0, 2]}, "row 2: found 2, wanted an integer between 0 and 1"),
-        ({"level": [0, -1]}, "row 2: found -1.0"),
+        ({"level": [0, -1]}, "row 2: found -1"),
         ({"level": [0, 1, 2]}, "3 rows, where the columns before it have 2"),
         ({"level": [[0, 1]]}, "one axis"),
         ({"extra": [0, 1]}, "is no column"),

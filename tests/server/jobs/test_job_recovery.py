@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobState
-from acpc_server.jobs.hosts import Hosts
+from acpc_server.jobs.lease import Hosts
 from acpc_server.jobs.record import Record
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, TERMS, Desk, ended

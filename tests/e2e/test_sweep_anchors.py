@@ -1,13 +1,9 @@
-"""A sweep outlives its client and its server: kill -9 of either, at any moment, doubles no job."""
+"""A sweep finds its jobs without its folder, and its anchors are stored once, at a real server."""
 
 import json
-import random
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
-import processes
 import pytest
 from acpc_client import Result
 from acpc_client.sync.client import AcpcClient
@@ -15,12 +11,9 @@ from acpc_lab.sweeps import Sweep, SweepFileError, SweepResults, TaskState
 from anchor_wire import anchor_arrays
 from job_world import JobWorld
 from server_process import ServerProcess
-from waiting import wait_until
 
 # Of anchors of one's own.
 FORM = {"steps": 11, "size": (28, 28), "block": 10}
-CLIENT_KILLS = 2
-ACPC = str(Path(sys.executable).with_name("acpc"))
 
 
 def write_sweep(folder: Path, name: str, **more: object) -> Path:
@@ -57,41 +50,12 @@ def jobs_of(job_server: ServerProcess) -> set[str]:
         return {operation.name for operation in client.operations.list()}
 
 
-def run_with_kills(file: Path, job_server: ServerProcess, kills: int) -> SweepResults:
-    """``acpc sweep run``, killed at random moments and then left alone."""
-    moment = random.Random(7)
-    journal = file.with_name(f"{file.parent.name}.sweep") / "journal.jsonl"
-    command = [ACPC, "sweep", "run", str(file), "--target", job_server.address, "--no-gate"]
-    for kill in range(kills):
-        lines = 4 * kill  # further every time, and a little more
-        with processes.running(command):
-            wait_until(
-                lambda lines=lines: journal.exists() and journal.read_bytes().count(b"\n") >= lines
-            )
-            time.sleep(moment.uniform(0.0, 0.3))
-    processes.run(command)
-    return SweepResults.open(file)
-
-
 @pytest.fixture(scope="module")
 def undisturbed(job_world: JobWorld, job_server: ServerProcess) -> list[bytes]:
     """The scores of a sweep that was left alone."""
     sweep = Sweep.load(write_sweep(job_world.root / "alone", "alone"))
     with AcpcClient(job_server.address) as client:
         return scores(sweep.run(client, poll=0.05))
-
-
-@pytest.mark.slow
-def test_a_client_killed_at_random_moments_doubles_no_job(
-    job_world: JobWorld, job_server: ServerProcess, undisturbed: list[bytes]
-) -> None:
-    before = jobs_of(job_server)
-    results = run_with_kills(
-        write_sweep(job_world.root / "killed", "killed"), job_server, CLIENT_KILLS
-    )
-    assert len(results) == 12
-    assert scores(results) == undisturbed
-    assert len(jobs_of(job_server) - before) == 12
 
 
 def test_a_lost_folder_finds_its_jobs_again(

@@ -1,4 +1,4 @@
-"""Whoever follows a job outlasts its server: kill -9 and a restart under every kind of follower."""
+"""Whoever follows a job outlasts its server, and goes on after its own end: followers by faults."""
 
 import asyncio
 import json
@@ -7,8 +7,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import processes
@@ -23,6 +24,7 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError, NotFound, ServerAway
 from acpc_lab.integrations import EpochScorer
+from acpc_lab.sweeps import SweepResults
 from faulty_world import FaultyWorld, write_faulty_world
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
@@ -38,7 +40,7 @@ FLAGS = [
 ]  # fmt: skip
 # What a follower is told, line by line; its first line names the job where there is one.
 Tell = Callable[[str], None]
-Follower = Callable[[str, Tell], dict[str, float]]
+Follower = Callable[["Scene", Tell], dict[str, float]]
 BACK = "the server is back"
 # The job is held up in its third shard.
 HELD = "hang 3"
@@ -74,30 +76,64 @@ def undisturbed(server: ServerProcess) -> dict[str, float]:
         return numbers(job.result(GENEROUS_SECONDS))
 
 
+@dataclass
+class Scene:
+    """A server under a folder of its own, and what a follower is asked to follow there."""
+
+    faulty: FaultyWorld
+    server: ServerProcess
+    folder: Path
+    job: str = ""
+
+    @property
+    def target(self) -> str:
+        return self.server.address
+
+    def sweep(self) -> Path:
+        """A sweep file of the one job, named so that no other test has asked for it."""
+        document = {
+            "name": self.folder.name,
+            "checkpoints": ["model"],
+            "anchors": {"dataset": "rooms.h5", "task": "tworoom", "count": 35},
+            "protocol": {"draws": 3},
+            "shifts": ["gaussian_noise:0.08"],
+        }
+        file = self.folder / "sweep.yaml"
+        file.write_text(json.dumps(document))  # JSON is YAML
+        return file
+
+    def submitted(self) -> str:
+        """Name of the job that a second process follows."""
+        if not self.job:
+            with AcpcClient(self.target) as client:
+                self.job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL).name
+        return self.job
+
+
 def line_of(tell: Tell) -> Callable[[AcpcError | None], None]:
     return lambda away: tell(away.message if away else BACK)
 
 
-def blocking(target: str, tell: Tell) -> dict[str, float]:
-    with AcpcClient(target, on_away=line_of(tell)) as client:
+def blocking(at: Scene, tell: Tell) -> dict[str, float]:
+    with AcpcClient(at.target, on_away=line_of(tell)) as client:
         job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
         return numbers(job.result())
 
 
-def in_a_loop(target: str, tell: Tell) -> dict[str, float]:
+def in_a_loop(at: Scene, tell: Tell) -> dict[str, float]:
     async def follow() -> dict[str, float]:
-        async with AsyncAcpcClient(target, on_away=line_of(tell)) as client:
+        async with AsyncAcpcClient(at.target, on_away=line_of(tell)) as client:
             job = await client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
             return numbers(await job.result())
 
     return asyncio.run(follow())
 
 
-def command(target: str, tell: Tell, *arguments: str) -> dict[str, float]:
+def command(at: Scene, tell: Tell, *arguments: object) -> str:
     with (
         tempfile.TemporaryFile("w+") as answer,  # a pipe would fill up: it is read afterwards
         processes.running(
-            [ACPC, *arguments, "--target", target, "--json"],
+            [ACPC, *map(str, arguments), "--target", at.target],
             stdout=answer, stderr=subprocess.PIPE, text=True,
         ) as process,
     ):  # fmt: skip
@@ -106,30 +142,56 @@ def command(target: str, tell: Tell, *arguments: str) -> dict[str, float]:
             tell(line.rstrip())
         assert process.wait() == 3, "no reference, and its SR is low"
         answer.seek(0)
-        side = json.load(answer)["answer"]["checkpoint"]
+        return answer.read()
+
+
+def of_document(text: str) -> dict[str, float]:
+    side = json.loads(text)["answer"]["checkpoint"]
     return {"ir": side["ir_raw"], "sr": side["sr"]}
 
 
-def score_command(target: str, tell: Tell) -> dict[str, float]:
-    return command(target, tell, "score", "model", *FLAGS)
+def score_command(at: Scene, tell: Tell) -> dict[str, float]:
+    return of_document(command(at, tell, "score", "model", *FLAGS, "--json"))
 
 
-def watch_command(target: str, tell: Tell) -> dict[str, float]:
-    with AcpcClient(target) as client:
-        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
-    tell(job.name)
-    return command(target, tell, "operations", "watch", job.name)
+def watch_command(at: Scene, tell: Tell) -> dict[str, float]:
+    tell(at.submitted())
+    return of_document(command(at, tell, "operations", "watch", at.submitted(), "--json"))
 
 
-COMMANDS = (score_command, watch_command)
+def of_folder(folder: Path) -> dict[str, float]:
+    (item,) = SweepResults.open(folder)
+    assert item.attempt == 1 and item.score is not None
+    return numbers(item.score)
 
 
-def epochs(target: str, tell: Tell) -> dict[str, float]:
+def sweep_command(at: Scene, tell: Tell) -> dict[str, float]:
+    command(at, tell, "sweep", "run", at.sweep())
+    return of_folder(at.folder / f"{at.folder.name}.sweep")
+
+
+def watched_folder(at: Scene, tell: Tell) -> dict[str, float]:
+    checkpoints = at.faulty.world.checkpoints
+    command(at, tell, "watch", checkpoints, "--sweep", at.sweep(), "--once")
+    return of_folder(at.folder / f"{at.folder.name}.watch")
+
+
+RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
+    watch_command: lambda at: ("operations", "watch", at.submitted()),
+    sweep_command: lambda at: ("sweep", "run", at.sweep()),
+    watched_folder: lambda at: (
+        "watch", at.faulty.world.checkpoints, "--sweep", at.sweep(), "--once"
+    ),
+}  # fmt: skip
+"""Commands that go on where they were when they are given again."""
+
+
+def epochs(at: Scene, tell: Tell) -> dict[str, float]:
     handler = logging.Handler()
     handler.emit = lambda record: tell(record.getMessage())
     log = logging.getLogger("acpc_lab")
     log.addHandler(handler)
-    with EpochScorer(target, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:
+    with EpochScorer(at.target, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:
         scorer.submit(0, "model")
         assert scorer.drain(2 * GENEROUS_SECONDS)
         (found,) = scorer.arrived()
@@ -138,51 +200,62 @@ def epochs(target: str, tell: Tell) -> dict[str, float]:
     return numbers(found.score)
 
 
-def killed_under(
-    faulty: FaultyWorld, server: ServerProcess, follower: Follower
-) -> tuple[dict[str, float], list[str]]:
-    """What a follower returned whose server is killed under its job, and what it was told."""
-    told: list[str] = []
+FOLLOWERS = (
+    blocking, in_a_loop, score_command, watch_command, sweep_command, watched_folder, epochs
+)  # fmt: skip
 
-    def followed() -> bool:
-        return follower not in COMMANDS or len(told) > 1  # the job, and its first progress
 
+@pytest.fixture
+def at(faulty: FaultyWorld, server: ServerProcess, held: None, tmp_path: Path) -> Scene:
+    return Scene(faulty, server, tmp_path)
+
+
+def jobs(at: Scene) -> set[str]:
+    with AcpcClient(at.target) as client:
+        return {operation.name for operation in client.operations.list()}
+
+
+def restarted(at: Scene) -> None:
+    """Restarts the server, whose job is no longer held up."""
+    at.server.kill()
+    at.faulty.inject("state", "")
+    at.server.restart()
+
+
+@pytest.mark.parametrize("follower", FOLLOWERS)
+def test_a_follower_outlasts_its_server(
+    follower: Follower, at: Scene, undisturbed: dict[str, float]
+) -> None:
+    """The server is killed under the job, which is measured once, to the same bits."""
+    before, told = jobs(at), list[str]()
     with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(follower, server.address, told.append)
+        future = pool.submit(follower, at, told.append)
         try:
-            wait_until(lambda: future.done() or (faulty.hangs("state") and followed()))
-            server.kill()
+            wait_until(lambda: future.done() or at.faulty.hangs("state"))
+            at.server.kill()
             wait_until(lambda: future.done() or any("is away" in line for line in told))
         finally:  # whoever follows comes to an end
-            server.kill()
-            faulty.inject("state", "")
-            server.restart()
-        return future.result(2 * GENEROUS_SECONDS), told
-
-
-@pytest.mark.parametrize("follower", [blocking, in_a_loop, score_command, watch_command])
-@pytest.mark.usefixtures("held")
-def test_a_follower_outlasts_a_restart(
-    follower: Follower, faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]
-) -> None:
-    found, told = killed_under(faulty, server, follower)
-    assert found == undisturbed
+            restarted(at)
+        assert future.result(2 * GENEROUS_SECONDS) == undisturbed
     away = [line for line in told if "is away" in line]
     assert len(away) == 1, told
-    assert server.address in away[0]
-    assert "waiting up to 10 min" in away[0]
-    assert told.count(BACK) == 1
-    if follower in COMMANDS:
-        assert told[0].startswith("operations/"), "before anything else can fail"
+    assert at.target in away[0] and "waiting up to 10 min" in away[0]
+    assert follower is epochs or told.count(BACK) == 1
+    assert len(jobs(at) - before) == 1
 
 
-@pytest.mark.usefixtures("held")
-def test_a_training_callback_outlasts_a_restart(
-    faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]
+@pytest.mark.parametrize("follower", RESUMED)
+def test_a_follower_goes_on_after_its_own_end(
+    follower: Follower, at: Scene, undisturbed: dict[str, float]
 ) -> None:
-    found, told = killed_under(faulty, server, epochs)
-    assert found == undisturbed
-    assert len([line for line in told if "is away" in line]) == 1
+    """It is killed under its job, and so is the server; the same command finds the same job."""
+    before = jobs(at)
+    given = [ACPC, *map(str, RESUMED[follower](at)), "--target", at.target]
+    with processes.running(given):
+        wait_until(lambda: at.faulty.hangs("state"))
+    restarted(at)
+    assert follower(at, lambda line: None) == undisturbed
+    assert len(jobs(at) - before) == 1
 
 
 @pytest.mark.usefixtures("held")
