@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -77,14 +77,15 @@ class AnchorJobSpec(JobSpec, ABC):
         """Return the part of the parameters that their digest covers (``contract.digested``)."""
         return self.parameters()
 
-    def receipt(self, anchors_digest: str, device: torch.device, *weights_read: str) -> Receipt:
+    def receipt(
+        self, anchors_digest: str, device: torch.device, read: str, reference_read: str = ""
+    ) -> Receipt:
         """Make the receipt of a result on these anchors and this device.
 
-        ``weights_read`` is that of the cards of checkpoint and reference.
+        ``read`` is what the cards of the checkpoint and its reference say of their weights.
         """
-        read = (*weights_read, "", "")
         shards = {"shard_anchors": SHARD_ANCHORS}
-        return make_receipt(
+        receipt = make_receipt(
             self.numeric_mode,
             device,
             checkpoint=self.checkpoint,
@@ -93,8 +94,8 @@ class AnchorJobSpec(JobSpec, ABC):
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
             digested={**self.digested(), **shards},
-            weights_read=(read[0], read[1]),
         )
+        return replace(receipt, weights_read=read, reference_weights_read=reference_read)
 
 
 @dataclass(frozen=True)

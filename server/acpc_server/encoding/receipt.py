@@ -29,13 +29,11 @@ def make_receipt(
     perturbation_digest: str,
     parameters: Mapping[str, Any],
     digested: Mapping[str, Any] | None = None,
-    weights_read: tuple[str, str] = ("", ""),
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; their digest is that of ``digested``, or of all. ``weights_read`` is that of checkpoint
-    and reference.
+    number; their digest is that of ``digested``, or of all.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
@@ -51,8 +49,7 @@ def make_receipt(
         parameters=parameters,
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
-        weights_read=weights_read[0],
-        reference_weights_read=weights_read[1],
+        weights_read=checkpoint.weights_read if isinstance(checkpoint, ModelCard) else "",
     )
 
 

@@ -108,7 +108,6 @@ class PairComparer:
             anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
-            weights_read=(model.card.weights_read, ""),
         )
         calls, drawing = self._encoder.work(model, sources.all)
         rollouts = (1 + len(sources.views)) / self._rollouts(

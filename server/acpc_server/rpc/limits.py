@@ -14,16 +14,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from acpc_server.errors import DeadlineExceeded, HostShortage, ResourceExhausted
+from acpc_server.errors import AcpcError, DeadlineExceeded, HostShortage, ResourceExhausted
 from acpc_server.scheduling import RETRY_SECONDS, has_place
-
-if TYPE_CHECKING:
-    from acpc_server.rpc.call import Call
 
 # For what is not asked about: gRPC ends the process by a signal where it gets no memory.
 RESERVE_BYTES = 128 * 1024 * 1024
+
+
+class Read(Protocol):
+    """A call whose next message is to be read."""
+
+    caller: str
+
+    async def receive(self) -> bytes | None:
+        """The next message; None after the last."""
+
+    def interrupt(self, error: AcpcError) -> None:
+        """End it with an error."""
 
 
 @dataclass(frozen=True)
@@ -75,8 +84,8 @@ class Limits:
         self._message_bytes = message_bytes
         self._most_bytes = held_bytes
         self._grace = grace
-        self._reads: dict[Call, float] = {}  # since when each has its slot, the oldest first
-        self._line: dict[Call, asyncio.Future[None]] = {}
+        self._reads: dict[Read, float] = {}  # since when each has its slot, the oldest first
+        self._line: dict[Read, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, caller: str, *what: str) -> Callable[[], None]:
@@ -112,7 +121,7 @@ class Limits:
 
         return leave
 
-    async def read(self, call: Call, limit: ReadLimit | None = None) -> bytes | None:
+    async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
         """Receive the call's first message; None when its caller has sent all.
 
         Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, or
@@ -133,7 +142,7 @@ class Limits:
             self._reads.pop(call, None)
             self._hand_out()
 
-    async def listen(self, call: Call, limit: ReadLimit) -> bytes | None:
+    async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
         """Receive the next message of an open stream, which may be silent without a slot."""
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(
