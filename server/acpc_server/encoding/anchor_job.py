@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.receipt import make_receipt
+from acpc_server.encoding.receipt import digest_json, make_receipt
 from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.jobs import JobSpec
 
@@ -84,7 +84,7 @@ class AnchorJobSpec(JobSpec, ABC):
         """
         read = (*weights_read, "", "")
         shards = {"shard_anchors": SHARD_ANCHORS}
-        return make_receipt(
+        made = make_receipt(
             self.numeric_mode,
             device,
             checkpoint=self.checkpoint,
@@ -92,9 +92,9 @@ class AnchorJobSpec(JobSpec, ABC):
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
-            digested={**self.digested(), **shards},
             weights_read=(read[0], read[1]),
         )
+        return replace(made, parameters_digest=digest_json({**self.digested(), **shards}))
 
 
 @dataclass(frozen=True)

@@ -28,21 +28,19 @@ def make_receipt(
     anchors_digest: str,
     perturbation_digest: str,
     parameters: Mapping[str, Any],
-    digested: Mapping[str, Any] | None = None,
     weights_read: tuple[str, str] = ("", ""),
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; their digest is that of ``digested``, or of all. ``weights_read`` is that of checkpoint
-    and reference.
+    number. ``weights_read`` is that of checkpoint and reference.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
         reference_digest=reference.digest if reference else "",
         anchors_digest=anchors_digest,
         perturbation_digest=perturbation_digest,
-        parameters_digest=digest_json(parameters if digested is None else digested),
+        parameters_digest=digest_json(parameters),
         code_version=CODE_VERSION,
         numeric_mode=mode,
         device=device_name(device),
