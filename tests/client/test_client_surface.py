@@ -60,8 +60,8 @@ PUBLIC = [
 
 SWEEPS = [
     "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
-    "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
-    "TaskState", "WatchOptions",
+    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
+    "TaskState",
 ]  # fmt: skip
 INTEGRATIONS = [
     "CallbackOptions", "CemCertificates", "EpochScore", "EpochScorer", "IterationCertificate",

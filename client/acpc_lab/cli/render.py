@@ -220,6 +220,10 @@ def receipt(proof: Receipt) -> None:
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"
     )
+    if proof.weights_read:
+        line(f"weights: {proof.weights_read} (acpc-server import takes others: --weights-key)")
+    if proof.reference_weights_read:
+        line(f"weights of the reference: {proof.reference_weights_read}")
 
 
 def tabular(answer: Tabular) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 from acpc_client import AcpcClient, save_result
@@ -31,7 +31,7 @@ from acpc_lab.cli.options import (
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
-from acpc_lab.sweeps import ServerAway, SubmitOptions, Sweep, SweepResults, WatchOptions, example
+from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults, example
 from acpc_lab.tables import TABLE_FORMATS, write_whole
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -183,19 +183,19 @@ class Run(OutputOptions, _File):
         """Runs, watches or submits, and shows how it goes."""
         live = not self.json
         with self.connect(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
-            options: SubmitOptions = {"timeout": self.timeout, "on_update": on_update}
+            options: RunOptions = {"timeout": self.timeout, "on_update": on_update}
             if self.watch:
-                return sweep.watch(client, **cast(WatchOptions, options))
+                return sweep.watch(client, **options)
             options |= {"rescan": self.rescan, "drop": self.drop}
             if self.submit_only:
                 return sweep.submit(client, **options)
-            return sweep.run(client, **options, concurrency=self.concurrency)
+            return sweep.run(client, **options | {"concurrency": self.concurrency})
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         sweep_tables.results_table(results, self.form)
         sweep_tables.failures(results.failed)
         render.notes(results.inconsistencies, "error")
-        render.notes(results.rounding_notes)
+        render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
             publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
         if results.failed or results.unfinished or results.inconsistencies:

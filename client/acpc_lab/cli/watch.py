@@ -67,6 +67,7 @@ class _Reporter:
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
         render.notes(scored.results.inconsistencies, "error")
+        render.notes(scored.results.reference_notes)
         if self.on_fail is not None and scored.outcome is Outcome.FAILED:
             self._run(self.on_fail, scored)
 

@@ -135,25 +135,23 @@ def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> Swe
     Raises ArgumentError: A checkpoint was not evaluated.
     """
     rates = _rates(success)
-    columns: dict[str, list[Any]] = {}
+    rows = []
     for row, score in scores:
         noisy, clean = _of(rates, row, shift), _of(rates, row, Identity())
-        _add(
-            columns,
-            task=row.task,
-            run=row.run,
-            level=row.level,
-            ir_raw=score.checkpoint.ir_raw,
-            sr=score.checkpoint.sr,
-            success_noisy=noisy.percent,
-            success_clean_seeds=" ".join(f"{percent:g}" for percent in clean.by_seed),
-            episodes=noisy.episodes if noisy.episodes == clean.episodes else math.nan,
-            checkpoint_digest=score.receipt.checkpoint_digest,
-            anchors_digest=score.receipt.anchors_digest,
-            perturbation_digest=score.receipt.perturbation_digest,
-            parameters_digest=score.receipt.parameters_digest,
-        )
-    return SweepRows.of(columns)
+        cells = {
+            "task": row.task,
+            "run": row.run,
+            "level": row.level,
+            "ir_raw": score.checkpoint.ir_raw,
+            "sr": score.checkpoint.sr,
+            "success_noisy": noisy.percent,
+            "success_clean_seeds": " ".join(f"{percent:g}" for percent in clean.by_seed),
+            "episodes": noisy.episodes if noisy.episodes == clean.episodes else math.nan,
+        }
+        digests = ("checkpoint", "anchors", "perturbation", "parameters")
+        receipt = {f"{x}_digest": getattr(score.receipt, f"{x}_digest") for x in digests}
+        rows.append(cells | receipt)
+    return SweepRows.of(_columns(rows))
 
 
 def shift_rows(
@@ -168,7 +166,7 @@ def shift_rows(
     Raises ArgumentError: A checkpoint was not evaluated, or its run has no reference.
     """
     rates = _rates(success)
-    columns: dict[str, list[Any]] = {}
+    rows = []
     for shift, measured in scores.items():
         references = {(r.task, r.run): (r, score) for r, score in measured if r.level == 0}
         for row, score in measured:
@@ -179,25 +177,24 @@ def shift_rows(
             other, reference = references[row.task, row.run]
             ours, theirs = _of(rates, row, shift), _of(rates, other, shift)
             clean = [_of(rates, checkpoint, Identity()).percent for checkpoint in (row, other)]
-            _add(
-                columns,
-                task=row.task,
-                run=row.run,
-                shift=str(shift),
-                ir_rel=score.checkpoint.ir_raw / reference.checkpoint.ir_raw,
-                sr=score.checkpoint.sr,
-                sr_reference=reference.checkpoint.sr,
-                success=ours.percent,
-                success_gain=ours.percent - theirs.percent,
-                clean_gain=clean[0] - clean[1],
-                episodes=ours.episodes if ours.episodes == theirs.episodes else math.nan,
-            )
-    return ShiftRows.of(columns)
+            cells = {
+                "task": row.task,
+                "run": row.run,
+                "shift": str(shift),
+                "ir_rel": score.checkpoint.ir_raw / reference.checkpoint.ir_raw,
+                "sr": score.checkpoint.sr,
+                "sr_reference": reference.checkpoint.sr,
+                "success": ours.percent,
+                "success_gain": ours.percent - theirs.percent,
+                "clean_gain": clean[0] - clean[1],
+                "episodes": ours.episodes if ours.episodes == theirs.episodes else math.nan,
+            }
+            rows.append(cells)
+    return ShiftRows.of(_columns(rows))
 
 
-def _add(columns: dict[str, list[Any]], **cells: Any) -> None:  # noqa: ANN401 - any cell
-    for name, value in cells.items():
-        columns.setdefault(name, []).append(value)
+def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
+    return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
 def _rates(success: SuccessRows) -> _Rates:

@@ -1,4 +1,4 @@
-"""Draws the figures of a report, each a plate of panels that share a caption and a legend."""
+"""Draws numbers by level, the IR-SR plane and S over the severity, as plates of panels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from acpc.arrays import NDArray
 from acpc_client import Interval, Outcome, SeverityLimit
 
 from acpc_lab.plotting import (
@@ -25,7 +24,6 @@ from acpc_lab.plotting import (
     zero_line,
 )
 from acpc_lab.report.model import ReportData, dotted
-from acpc_lab.report.receipts import wanted
 from acpc_lab.report.verdicts import curves
 from acpc_lab.sweeps import BY_NAME, CellResult
 
@@ -35,9 +33,7 @@ if TYPE_CHECKING:
 # Beyond this ratio of the largest to the smallest relative IR, linear axes hide the small ones.
 _LOG_BEYOND = 8.0
 _LOWEST = -2.0
-# With more curves than this, bands would cover one another.
-_BANDS = 3
-_DOTTED: dict[str, Any] = {"color": SOFT, "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
+DOTTED: dict[str, Any] = {"color": SOFT, "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
 Ends = tuple[float, float]
 
 
@@ -60,19 +56,7 @@ class Plate(NamedTuple):
     rows: int = 1
 
 
-def plates(data: ReportData) -> list[Plate]:
-    """Every figure that the data has values for, in the order of the page."""
-    drawn = [
-        *(_levels(data, shift) for shift in data.shifts if data.has_levels),
-        _limits(data),
-        _plane(data),
-        *(_distributions(data, shift) for shift in data.shifts),
-        *(_steps(data, shift) for shift in data.shifts),
-    ]
-    return [plate for plate in drawn if plate.panels]
-
-
-class _Hues:
+class Hues:
     """The colour and the name of every cell in a legend, the same in every figure.
 
     Levels, where there are any, make a sequence from weak to strong, with the unaugmented ones in
@@ -87,12 +71,13 @@ class _Hues:
         self._names = {name: hue(index) for index, name in enumerate(others)}
 
     def colour(self, cell: CellResult) -> str:
+        """Colour of a cell."""
         if not self._data.has_levels:
             return self._names.get(cell.name, INK)
         return SOFT if cell.level is None else self._levels.get(cell.level, INK)
 
     def label(self, cell: CellResult) -> str:
-        """Its level, or its checkpoint."""
+        """Text of a cell in a legend: its level, or its checkpoint."""
         if not self._data.has_levels:
             return cell.name + " (reference)" * cell.is_reference
         if cell.level is None:
@@ -133,7 +118,7 @@ class _Hues:
         )
 
 
-def _marks(data: ReportData) -> str:
+def marks(data: ReportData) -> str:
     """The sentence of a caption that says what the marks mean."""
     return (
         f" Filled marks pass and hollow ones fail, each {data.verdict_words} sure; half-filled "
@@ -141,12 +126,12 @@ def _marks(data: ReportData) -> str:
     )
 
 
-def _ends(interval: Interval | None, beyond: float = 0.0) -> Ends | None:
+def ends(interval: Interval | None, beyond: float = 0.0) -> Ends | None:
     """Both ends of an interval, moved by ``beyond``; None without one."""
     return None if interval is None else (interval.lower + beyond, interval.upper + beyond)
 
 
-def _by_task(
+def by_task(
     data: ReportData,
     shift: str,
     keep: Callable[[CellResult], object],
@@ -161,15 +146,15 @@ def _by_task(
             yield title, partial(draw, data=data, cells=cells, title=title)
 
 
-def _threshold(axis: Axes, value: float) -> None:
+def threshold(axis: Axes, value: float) -> None:
     """A threshold across the axes, with its value at the end."""
-    axis.axhline(value, **_DOTTED, label="threshold")
+    axis.axhline(value, **DOTTED, label="threshold")
     place = axis.get_yaxis_transform()
     text: dict[str, Any] = {"color": SOFT, "fontsize": 6.5, "va": "center", "transform": place}
     axis.text(1.0, value, f" {value:g}", **text)
 
 
-def _levels(data: ReportData, shift: str) -> Plate:
+def levels(data: ReportData, shift: str) -> Plate:
     """One panel per task: the paper's Fig. full-sweep-diagnostics for one shift."""
     success = any(cell.success is not None for cell in data.cells if cell.shift == shift)
     planning = (
@@ -182,8 +167,8 @@ def _levels(data: ReportData, shift: str) -> Plate:
         title="Level by level",
         caption=f"{planning if success else ''}Relative IR (lower is better) and SR (higher is "
         f"better) over the {data.level_words}. The line joins the means of the training runs, the "
-        f"marks are the single runs. Dotted: the thresholds.{_marks(data)}",
-        panels=tuple(_by_task(data, shift, lambda cell: cell.level is not None, _draw_levels)),
+        f"marks are the single runs. Dotted: the thresholds.{marks(data)}",
+        panels=tuple(by_task(data, shift, lambda cell: cell.level is not None, _draw_levels)),
         size=(2.9, 1.15 * (2 + success) + 0.35),
         rows=2 + success,
     )
@@ -193,42 +178,37 @@ def _draw_levels(
     axes: Sequence[Axes], data: ReportData, cells: Sequence[CellResult], title: str
 ) -> None:
     thresholds = next(cell.score.verdict.thresholds for cell in cells if cell.score)
-    ir, sr = axes[-2:]
-    if len(axes) > 2:
-        clean = [c.clean_success for c in cells if not c.level and c.clean_success is not None]
-        if clean:
-            dashed = {**_DOTTED, "linestyle": (0, (4, 2))}
-            axes[0].axhline(100 * statistics.fmean(clean), **dashed, label="clean frames")
-        rates = {id(c): 100 * c.success for c in cells if c.success is not None}
-        _draw_runs(axes[0], data, cells, lambda cell: rates.get(id(cell)))
-        axes[0].set_ylabel("success (%)")
-    for axis, name, limit in ((ir, "ir_relative", thresholds.ir), (sr, "sr", thresholds.sr)):
-        _threshold(axis, limit)
-        highest = max([1.0, *(x for cell in cells if (x := cell.value(name)) is not None)])
-        axis.set_ylim(-0.06 * highest, 1.06 * highest)
-        _draw_runs(axis, data, cells, partial(_named, name=name), name)
-        axis.set_ylabel(BY_NAME[name].title)
+    limits = {"success": None, "ir_relative": thresholds.ir, "sr": thresholds.sr}
+    for axis, (name, limit) in zip(axes, list(limits.items())[-len(axes) :], strict=True):
+        if limit is None:
+            clean = [c.clean_success for c in cells if not c.level and c.clean_success is not None]
+            for rate in {100 * statistics.fmean(clean)} if clean else ():
+                dashed = {**DOTTED, "linestyle": (0, (4, 2))}
+                axis.axhline(rate, **dashed, label="clean frames")
+            axis.set_ylabel("success (%)")
+        else:
+            threshold(axis, limit)
+            highest = max([1.0, *(x for c in cells if (x := _number(c, name)) is not None)])
+            axis.set(ylim=(-0.06 * highest, 1.06 * highest), ylabel=BY_NAME[name].title)
+        _draw_runs(axis, data, cells, name)
+        axis.margins(x=0.1, y=0.12)
     axes[0].set_title(title)
-    sr.set_xlabel(data.level_axis)
+    axes[-1].set_xlabel(data.level_axis)
 
 
-def _named(cell: CellResult, name: str) -> float | None:
+def _number(cell: CellResult, name: str) -> float | None:
+    if name == "success":
+        return None if cell.success is None else 100 * cell.success
     found: float | None = cell.value(name)
     return found
 
 
-def _draw_runs(
-    axis: Axes,
-    data: ReportData,
-    cells: Sequence[CellResult],
-    of: Callable[[CellResult], float | None],
-    name: str = "",
-) -> None:
+def _draw_runs(axis: Axes, data: ReportData, cells: Sequence[CellResult], name: str) -> None:
     """Draws every run at its level, side by side, and a line through the means."""
-    hues = _Hues(data)
+    hues = Hues(data)
     at: dict[float, list[tuple[CellResult, float]]] = {}
     for cell in sorted(cells, key=lambda cell: cell.level or 0.0):
-        value = of(cell)
+        value = _number(cell, name)
         if value is not None:
             at.setdefault(cell.level or 0.0, []).append((cell, value))
     means = [statistics.fmean(value for _, value in found) for found in at.values()]
@@ -238,11 +218,10 @@ def _draw_runs(
         reach = min(0.3, 0.2 * (len(found) - 1)) * gap
         asides = np.linspace(-reach, reach, len(found)).tolist()
         for (cell, value), aside in zip(found, asides, strict=True):
-            hues.mark(axis, (level + aside, value), cell, upwards=_ends(cell.interval(name)))
-    axis.margins(x=0.1, y=0.12)
+            hues.mark(axis, (level + aside, value), cell, upwards=ends(cell.interval(name)))
 
 
-def _plane(data: ReportData) -> Plate:
+def plane(data: ReportData) -> Plate:
     """One panel per shift, a point per checkpoint that has a reference."""
     shown = [cell for cell in data.cells if (cell.value("ir_relative") or 0) > 0]
     panels = []
@@ -256,7 +235,7 @@ def _plane(data: ReportData) -> Plate:
         title="Which checkpoints pass",
         caption="Each mark is a checkpoint; it passes in the shaded corner, where relative IR is "
         "at most, and SR at least, its threshold. Bottom left is the trap: a model that ignores "
-        f"the perturbation because it ignores everything.{_marks(data)}",
+        f"the perturbation because it ignores everything.{marks(data)}",
         panels=tuple(panels),
         size=(3.1, 2.6),
     )
@@ -266,7 +245,7 @@ def _draw_plane(
     axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
 ) -> None:
     (axis,) = axes
-    hues, tasks = _Hues(data), data.tasks
+    hues, tasks = Hues(data), data.tasks
     limits = next(cell.score.verdict.thresholds for cell in cells if cell.score)
     marks = [cell.value("ir_relative") for cell in cells] + [limits.ir, 1.0]
     wide = max(marks) / min(marks) > _LOG_BEYOND
@@ -277,10 +256,10 @@ def _draw_plane(
     axis.set(xlabel="relative IR" + ", log scale" * wide, title=title)
     corner: dict[str, Any] = {"color": REGION, "linewidth": 0, "zorder": 0, "label": "passes"}
     axis.fill_between([left, limits.ir], limits.sr, 1.05, **corner)
-    axis.axvline(limits.ir, **_DOTTED)
-    _threshold(axis, limits.sr)
+    axis.axvline(limits.ir, **DOTTED)
+    threshold(axis, limits.sr)
     for cell in cells:
-        across, upwards = _ends(cell.interval("ir_relative")), _ends(cell.interval("sr"))
+        across, upwards = ends(cell.interval("ir_relative")), ends(cell.interval("sr"))
         place = (cell.value("ir_relative"), cell.value("sr"))
         shape = marker(tasks.index(cell.task))
         hues.mark(axis, place, cell, across, upwards, label=hues.label(cell), marker=shape)
@@ -288,7 +267,7 @@ def _draw_plane(
         axis.plot([], [], linestyle="none", color=SOFT, marker=marker(index), label=task)
 
 
-def _limits(data: ReportData) -> Plate:
+def limits_plate(data: ReportData) -> Plate:
     """One panel per kind of shift, a curve per checkpoint: S over the severity."""
     kinds: dict[str, list[SeverityLimit]] = {}
     for (_, curve), limit in curves(data).items():
@@ -317,96 +296,3 @@ def draw_limits(title: str, limits: Sequence[SeverityLimit], axes: Sequence[Axes
         axis.plot(*zip(*places, strict=True), "-o", **style)
         for place, point in zip(places, limit.points, strict=True):
             whisker(axis, place, hue(index), upwards=(point.lower, point.upper))
-
-
-def _distributions(data: ReportData, shift: str) -> Plate:
-    """One panel per task, a curve per checkpoint."""
-    return Plate(
-        key="distributions",
-        shift=shift,
-        title="Anchor by anchor",
-        caption="Top: fraction of anchors whose normalised radius R is at most x. The mark is raw "
-        "IR; a checkpoint meets the IR threshold when it lies left of the dotted vertical line. "
-        "Bottom: fraction of eligible anchors whose different-state distance D is at most x. The "
-        "mark is what D must exceed, raw IR plus the margin; a checkpoint meets the SR threshold "
-        f"when it lies below the dotted line. Both in clean one-step motions.{_marks(data)}",
-        panels=tuple(_by_task(data, shift, lambda cell: cell.values, _draw_anchors)),
-        size=(3.1, 3.1),
-        rows=2,
-    )
-
-
-def _draw_anchors(
-    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
-) -> None:
-    top, bottom = axes
-    hues, drawn = _Hues(data), np.empty(0)
-    known = [(cell, cell.values, cell.score) for cell in cells if cell.values and cell.score]
-    for cell, values, score in known:
-        far = values.different_state_distance
-        radius, distance = np.sort(values.radius), np.sort(far[~np.isnan(far)])
-        # Height i / (n - 1): where the quantile of the protocol, linearly interpolated, lies.
-        style: dict[str, Any] = {"color": hues.colour(cell), "linewidth": 0.9}
-        top.plot(radius, np.linspace(0, 1, len(radius)), **style, label=hues.label(cell))
-        steps = np.arange(1, len(distance) + 1) / max(1, len(distance))
-        bottom.plot(distance, steps, **style, drawstyle="steps-post")
-        drawn = np.concatenate([drawn, radius, distance])
-        if score.reference:
-            top.axvline(score.verdict.thresholds.ir * score.reference.ir_raw, **_DOTTED)
-    for height in {round(1 - score.verdict.thresholds.sr, 12) for _, _, score in known}:
-        _threshold(bottom, height)
-    log = len(drawn) > 0 and float(drawn.min()) > 0
-    if log:
-        logarithmic(bottom, "x", float(drawn.min()) / 1.2, float(drawn.max()) * 1.2)
-    top.set(title=title, ylabel="anchors, R ≤ x", ylim=(-0.03, 1.03))
-    across = "clean one-step motions" + ", log scale" * log
-    bottom.set(xlabel=across, ylabel="anchors, D ≤ x", ylim=(-0.03, 1.03))
-    for cell, _, score in known:
-        protocol, ir, rate = cell.cell.protocol, cell.interval("ir_raw"), cell.interval("sr")
-        hues.mark(top, (score.checkpoint.ir_raw, protocol.quantile), cell, _ends(ir))
-        place = (wanted(cell), 1 - score.checkpoint.sr)
-        upwards = None if rate is None else (1 - rate.upper, 1 - rate.lower)
-        hues.mark(bottom, place, cell, _ends(ir, protocol.margin), upwards)
-
-
-def steps_of(cell: CellResult) -> NDArray[np.float64] | None:
-    """Distance at each rollout step in clean motions, (n, H); None where that is not known."""
-    found = None if cell.values is None else cell.values.step_radius
-    return found if found is not None and found.ndim == 2 else None
-
-
-def _steps(data: ReportData, shift: str) -> Plate:
-    """One panel per task; a curve per level, its runs pooled, or per checkpoint."""
-    return Plate(
-        key="steps",
-        shift=shift,
-        title="Step by step",
-        caption="Distance of clean and perturbed prediction after each predicted step, in clean "
-        "one-step motions: the median over anchors (and runs of a level). Where few curves leave "
-        "room for it, a band spans the 10 % and 90 % quantiles. A curve that falls forgets the "
-        "perturbation; one that rises feeds it.",
-        panels=tuple(_by_task(data, shift, lambda c: steps_of(c) is not None, _draw_steps)),
-        size=(3.1, 2.3),
-    )
-
-
-def _draw_steps(
-    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
-) -> None:
-    (axis,) = axes
-    hues = _Hues(data)
-    pooled: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
-    for cell in cells:
-        found = steps_of(cell)
-        if found is not None:
-            pooled.setdefault((hues.label(cell), hues.colour(cell)), []).append(found)
-    for (label, colour), parts in pooled.items():
-        if len({part.shape[1] for part in parts}) == 1:
-            low, middle, high = np.quantile(np.concatenate(parts), (0.1, 0.5, 0.9), axis=0)  # (H)
-            places = np.arange(1, len(middle) + 1)
-            if len(pooled) <= _BANDS:
-                axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-            axis.plot(places, middle, color=colour, linewidth=1.3, label=label)
-    axis.locator_params(axis="x", integer=True)
-    axis.set(xlabel="predicted step", ylabel="clean motions", title=title)
-    axis.set_ylim(bottom=0)

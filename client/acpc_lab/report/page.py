@@ -11,7 +11,8 @@ import numpy as np
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.figures import Plate, plates, steps_of
+from acpc_lab.report.distributions import distributions, steps, steps_of
+from acpc_lab.report.figures import Plate, levels, limits_plate, plane
 from acpc_lab.report.headline import headline
 from acpc_lab.report.model import ReportData, printable
 from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
@@ -30,6 +31,18 @@ _SIGNS = {
     "-": "\u2501", "--": "\u254d", ":": "\u22ef", "o": "\u25cf", "s": "\u25a0", "^": "\u25b2",
     "D": "\u25c6", "v": "\u25bc", "P": "\u271a", "X": "\u2716",
 }  # fmt: skip
+
+
+def plates(data: ReportData) -> list[Plate]:
+    """Every figure that the data has values for, in the order of the page."""
+    drawn = [
+        *(levels(data, shift) for shift in data.shifts if data.has_levels),
+        limits_plate(data),
+        plane(data),
+        *(distributions(data, shift) for shift in data.shifts),
+        *(steps(data, shift) for shift in data.shifts),
+    ]
+    return [plate for plate in drawn if plate.panels]
 
 
 def render(data: ReportData) -> str:

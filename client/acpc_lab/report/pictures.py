@@ -21,9 +21,9 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.figures import draw_limits, plates
+from acpc_lab.report.figures import draw_limits
 from acpc_lab.report.model import ReportData
-from acpc_lab.report.page import composed
+from acpc_lab.report.page import composed, plates
 from acpc_lab.report.sources import from_scores, from_sweep
 from acpc_lab.sweeps import SweepResults
 

@@ -146,7 +146,7 @@ def from_sweep(
         command=_AGAIN,
         recipe="" if plan is None else again(plan.document),
         level_name=level_name,
-        notes=(*results.inconsistencies, *_under_way(cells)),
+        notes=(*results.inconsistencies, *results.reference_notes, *_under_way(cells)),
     )
 
 

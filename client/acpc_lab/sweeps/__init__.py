@@ -3,6 +3,8 @@
 docs/sweeps.md describes the file and the ``acpc sweep`` command.
 """
 
+from typing import TYPE_CHECKING
+
 from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
@@ -13,11 +15,14 @@ from acpc_lab.sweeps.plan import Planner, SweepPlan, item_of
 from acpc_lab.sweeps.reading import Label, SweepFileError
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
-from acpc_lab.sweeps.sweep import RunOptions, SubmitOptions, Sweep, WatchOptions, depot_of
+from acpc_lab.sweeps.sweep import RunOptions, Sweep, depot_of
 from acpc_lab.sweeps.tasks import CellStatus, CellTask, SweepFolder, SweepProgress
+
+if TYPE_CHECKING:  # it loads pydantic
+    from acpc_lab.sweeps.spec import SweepSpec
 
 __all__ = [
     "Cell", "CellResult", "CellStatus", "OutOfTime", "RunEnded", "RunOptions", "ServerAway",
-    "Stopped", "SubmitOptions", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
-    "TaskState", "WatchOptions",
+    "Stopped", "Sweep", "SweepFileError", "SweepProgress", "SweepResults",
+    "TaskState",
 ]  # fmt: skip

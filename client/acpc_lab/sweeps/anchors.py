@@ -19,7 +19,7 @@ from acpc_lab.sweeps.reading import Wrong
 from acpc_lab.tables import HISTORY, load_anchors
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import AnchorPlace
+    from acpc_lab.sweeps.parts import AnchorPlace
 
 # What a cell is scored on.
 CellAnchors = DatasetAnchors | str

@@ -22,11 +22,11 @@ from acpc_lab.sweeps.reading import Label, Wrong, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import AnchorPlace, Group, SweepSpec
+    from acpc_lab.sweeps.parts import AnchorPlace, Group
+    from acpc_lab.sweeps.spec import SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
-_MAX_CHANGES = 5
 _FEW_CELLS = 12  # whose p-values the default resamples show
 _RESAMPLES = (8_000, 32_000)
 GroupNames = Callable[["AnchorPlace"], Iterable[str]]
@@ -270,28 +270,20 @@ def check_dropped(
     ]
     if not dropped:
         return
-    changes = list(_changes(before.document, after.document))
-    what = "; ".join(changes[:_MAX_CHANGES]) or "the checkpoints at the server"
-    more = f" and {len(changes) - _MAX_CHANGES} more" if len(changes) > _MAX_CHANGES else ""
+    was, now = before.document, after.document
+    changes = [
+        f"{key}: {_shown(was.get(key))} -> {_shown(now.get(key))}"
+        for key in dict.fromkeys((*was, *now))
+        if was.get(key) != now.get(key)
+    ]
+    what = "; ".join(changes) or "the checkpoints at the server"
     raise FailedPrecondition(
         f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
-        f"{dropped[0].title}; what changed: {what}{more}. Give the sweep another name, or pass "
+        f"{dropped[0].title}; what changed: {what}. Give the sweep another name, or pass "
         f"--drop to leave these cells out; their results stay in {folder}",
         reason="SWEEP_CHANGED",
     )
 
 
-def _changes(before: Any, after: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - any value
-    """Yields the places where two documents differ, with both values."""
-    if before == after:
-        return
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys((*before, *after)):
-            place = f"{path}.{key}" if path else str(key)
-            yield from _changes(before.get(key), after.get(key), place)
-    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
-        for index, (old, new) in enumerate(zip(before, after, strict=True)):
-            yield from _changes(old, new, f"{path}[{index}]")
-    else:
-        old, new = ("nothing" if value is None else brief(value) for value in (before, after))
-        yield f"{path}: {old} -> {new}"
+def _shown(value: object) -> str:
+    return "nothing" if value is None else brief(value)

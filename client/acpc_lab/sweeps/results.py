@@ -22,6 +22,8 @@ from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
+# Share of a checkpoint's median latent distance below which its reference has not spread.
+_SPREAD = 0.05
 _SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", "outcome")
 
 
@@ -193,6 +195,26 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """A warning for each cell with a raw IR near its rounding floor."""
         measured = ((item.cell.shift, item.score) for item in self.cells)
         return tuple(f"{at}: {note}" for at, x in measured if x for note in x.rounding_notes)
+
+    @property
+    def reference_notes(self) -> tuple[str, ...]:
+        """A warning for each reference whose latents lie far closer together than a checkpoint's.
+
+        It is collapsed, or not trained yet: relative IR over it says nothing.
+        """
+        found = {}
+        for item in self.cells:
+            if item.score and item.score.reference and item.cell.reference:
+                own = item.score.checkpoint.median_latent_distance
+                other = item.score.reference.median_latent_distance
+                if 0 < other < _SPREAD * own:
+                    name = item.cell.reference.name
+                    found[item.cell.reference] = (
+                        f"the reference {name} looks collapsed or untrained: its latents lie "
+                        f"{other:.2g} apart, those of {item.name} {own:.2g}; choose an unaugmented "
+                        "checkpoint of the same run at the end of its training"
+                    )
+        return tuple(found.values())
 
     @property
     def counts(self) -> dict[TaskState, int]:

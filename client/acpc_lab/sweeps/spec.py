@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from acpc.contract import check, digested, from_plain
+from acpc.contract import digested
 from acpc_client import (
     Access,
     CheckpointRef,
-    DatasetAnchors,
     EvidenceOptions,
     NumericMode,
     Perturbation,
@@ -26,205 +23,29 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
     StringConstraints,
     ValidationInfo,
-    model_validator,
+    field_validator,
 )
 
 from acpc_lab.evidence import ERROR_HALFLIFE
-from acpc_lab.sweeps.reading import (
-    Document,
-    Label,
-    Pattern,
-    SweepFileError,
-    Wrong,
-    found,
-    known_keys,
+from acpc_lab.sweeps.parts import (
+    AnchorPlace,
+    Group,
+    Listed,
+    Many,
+    Part,
+    Seed,
+    Server,
+    Text,
+    read_reference,
+    record,
 )
+from acpc_lab.sweeps.reading import Document, SweepFileError, Wrong, found
 from acpc_lab.sweeps.shifts import Groups, read_shifts
-
-_SEED_LIMIT = 2**63 - 1
-T = TypeVar("T")
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
-Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
-Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-Counts = Annotated[int, Field(ge=1, lt=2**32)]
-
-
-class _Part(BaseModel):
-    """A mapping of the file, with no other keys than its fields; a null is as if left out."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
-    )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_keys(cls, value: object) -> object:
-        keys = {item.alias or name: item for name, item in cls.model_fields.items()}
-        return known_keys(value, list(keys), [k for k, item in keys.items() if item.is_required()])
-
-
-def _record(cls: type[T], value: object, lists: tuple[str, ...] = (), without: str = "") -> T:
-    """Reads a record of the contract, which says itself what its fields may hold."""
-    keys = [item.name for item in dataclasses.fields(cls) if item.name != without]  # type: ignore[arg-type]
-    given = known_keys(value, keys)
-    for key in lists:
-        if key in given and not isinstance(given[key], list):
-            given[key] = [given[key]]
-    try:
-        record = from_plain(cls, given)
-        check(record)
-    except ArgumentError as error:
-        raise Wrong(error.description, error.field) from error
-    return record
-
-
-def _reference(value: object) -> CheckpointRef:
-    if isinstance(value, str):
-        return CheckpointRef(value)
-    given = known_keys(value, ("name", "weights"), ("name",))
-    for key, item in given.items():
-        if not isinstance(item, str):
-            raise found(item, "text; put it in quotes", key)
-    return CheckpointRef(**given)
-
-
-def _pattern(value: object) -> Pattern:
-    if not isinstance(value, str) or not value:
-        raise found(value, "text; put it in quotes")
-    return Pattern.of(value)
-
-
-def _label(value: object) -> Label:
-    if not isinstance(value, str | int | float) or value in (math.nan, math.inf, -math.inf):
-        raise found(value, "text or a number")
-    return value
-
-
-def _identifier(key: str) -> str:
-    if not key.isidentifier():
-        raise Wrong(f"found the label {key!r}, wanted letters, digits and underscores")
-    return key
-
-
-class AnchorPlace(_Part):
-    """Where anchors come from. Dataset, task and upload may have ``{label}`` parts.
-
-    Attributes:
-        set: Digest of an anchor set.
-        upload: A file, or a folder, of anchors of the caller's own.
-        freeze: Make an anchor set of the dataset first, and score on that.
-        history: Frames of history in a set that is made; None: what the file says, or 3.
-    """
-
-    dataset: Text | None = None
-    task: Text | None = None
-    count: Annotated[int, Field(ge=2, lt=2**32)] | None = None
-    seed: Annotated[int, Field(ge=0, le=_SEED_LIMIT)] | None = None
-    frameskip: Counts | None = None
-    one_per_episode: bool | None = None
-    window_future_frames: Counts | None = None
-    freeze: bool = False
-    history: Counts | None = None
-    set: Text | None = None
-    upload: Text | None = None
-
-    @model_validator(mode="after")
-    def _fits(self) -> AnchorPlace:
-        for alone, others in (("set", ()), ("upload", ("history",))):
-            surplus = [key for key in self.model_fields_set if key not in (alone, *others)]
-            if alone in self.model_fields_set and surplus:
-                listed = ", ".join(key for key in type(self).model_fields if key in surplus)
-                raise Wrong(f"{alone} names finished anchors; leave out {listed}")
-        if self.set or self.upload:
-            return self
-        for key in ("dataset", "task"):
-            if getattr(self, key) is None:
-                words = "or name finished anchors with set or upload"
-                raise Wrong(f"lacks the key {key}; {words}")
-        if self.history is not None and not self.freeze:
-            raise Wrong("is for an anchor set; add freeze: true, or leave it out", "history")
-        return self
-
-    @property
-    def drawn(self) -> DatasetAnchors | None:
-        """Anchors drawn from a dataset; None for finished ones."""
-        names = {item.name for item in dataclasses.fields(DatasetAnchors)} & self.model_fields_set
-        given: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return DatasetAnchors(**given) if self.dataset else None
-
-    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
-        """Returns the same with ``fill`` applied to whatever may have labels."""
-        texts = {name: getattr(self, name) for name in ("dataset", "task", "upload")}
-        return self.model_copy(update={name: fill(text) for name, text in texts.items() if text})
-
-
-class Group(_Part):
-    """One item of ``checkpoints``.
-
-    Attributes:
-        names: Patterns of the names; a checkpoint belongs to the group when one fits.
-        weights: Pattern of the weights file; None: by default.
-        reference: The unaugmented checkpoint, whose name and weights may have ``{label}`` parts;
-            None: no relative IR.
-        labels: Given in the file; those of the patterns are added to them.
-    """
-
-    names: Annotated[tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Many] = Field(
-        alias="name", min_length=1
-    )
-    weights: Annotated[Pattern, PlainValidator(_pattern)] | None = None
-    reference: Annotated[CheckpointRef, PlainValidator(_reference)] | None = None
-    labels: dict[
-        Annotated[str, AfterValidator(_identifier)], Annotated[Label, PlainValidator(_label)]
-    ] = {}
-    anchors: AnchorPlace | None = None
-    _place: str = PrivateAttr("")
-
-    @property
-    def place(self) -> str:
-        """Where it stands in the file."""
-        return self._place
-
-    @model_validator(mode="before")
-    @classmethod
-    def _plain(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
-
-    @model_validator(mode="after")
-    def _labels_once(self) -> Group:
-        for pattern in (*self.names, *([self.weights] if self.weights else [])):
-            twice = set(pattern.labels) & set(self.labels)
-            if twice:
-                raise Wrong(f"{twice.pop()} is a label here and a part of {pattern.text!r}")
-        return self
-
-
-class _Tls(_Part):
-    ca_file: Text | None = None
-    certificate_file: Text | None = None
-    key_file: Text | None = None
-    server_name: Text | None = None
-
-    @model_validator(mode="after")
-    def _paired(self) -> _Tls:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise Wrong("mutual TLS needs both certificate_file and key_file")
-        return self
-
-
-class _Server(_Part):
-    target: Text | None = None
-    tls: _Tls | None = None
-    token_file: Text | None = None
 
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
@@ -235,27 +56,28 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
         raise Wrong("seed is no part of it here; list the seeds under seeds")
     near = value.get("neighbourhood") if isinstance(value, Mapping) else None
     several = near if isinstance(near, list) else [near]
-    if len(set(map(repr, several))) < len(several) or 0 in several:
+    if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
     lists = ("extra_horizons", "extra_quantiles")
     given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
              for one in several]  # fmt: skip
-    return tuple(_record(ScoreProtocol, one, lists, "seed") for one in given)
+    return tuple(record(ScoreProtocol, one, lists, "seed") for one in given)
 
 
 def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
     """Reads the options, and the epochs over which a watch spends half of the error."""
     given = dict(value) if isinstance(value, Mapping) else value
-    halflife = given.pop("error_halflife", ERROR_HALFLIFE) if isinstance(given, dict) else None
+    halflife = given.pop("error_halflife", None) if isinstance(given, dict) else None
+    halflife = ERROR_HALFLIFE if halflife is None else halflife
     if halflife is not False and (type(halflife) is not int or halflife < 1):
         raise found(halflife, "a whole number from 1", "error_halflife")
-    return _record(EvidenceOptions, given), halflife or None
+    return record(EvidenceOptions, given), halflife or None
 
 
 def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[str, ...]]:
     """Reads the thresholds, or the file that has them, with its warnings."""
     if not isinstance(value, str):
-        return _record(Thresholds, value), ()
+        return record(Thresholds, value), ()
     try:
         chosen = load_thresholds((info.context or {})["beside"] / value)
     except ArgumentError as error:
@@ -279,13 +101,7 @@ def _numeric_mode(value: object) -> NumericMode:
     return NumericMode[str(value).upper()]
 
 
-def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds):
-        raise found(list(seeds), "every seed once")
-    return seeds
-
-
-class SweepSpec(_Part):
+class SweepSpec(Part):
     """A sweep file that was checked.
 
     Attributes:
@@ -298,14 +114,12 @@ class SweepSpec(_Part):
 
     name: Annotated[str, StringConstraints(pattern=r"^[\w.\- ]{1,100}$")]
     description: Text = ""
-    server: _Server = _Server()
+    server: Server = Server()
     items: Annotated[tuple[Group, ...], Listed] = Field(alias="checkpoints", min_length=1)
-    reference: Annotated[CheckpointRef, PlainValidator(_reference)] | None = None
+    reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
     anchors: AnchorPlace | None = None
     shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
-    seeds: Annotated[
-        tuple[Annotated[int, Field(ge=0, le=_SEED_LIMIT)], ...], Many, AfterValidator(_once)
-    ] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1)] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)
     )
@@ -321,6 +135,13 @@ class SweepSpec(_Part):
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
     retries: Annotated[int, Field(ge=0, le=100)] = 3
     _source: Document = PrivateAttr()
+
+    @field_validator("seeds")
+    @classmethod
+    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) < len(seeds):
+            raise found(list(seeds), "every seed once")
+        return seeds
 
     def bind(self, source: Document) -> None:
         """Keeps what it was read from, to name its places in errors."""

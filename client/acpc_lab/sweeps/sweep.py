@@ -30,46 +30,25 @@ def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> D
     return Depot(client, link, spec.name, beside, horizon, protocol.reading)
 
 
-class _LinkOptions(TypedDict, total=False):
-    timeout: float | None
-    on_update: OnUpdate[CellTask]
-    stop: threading.Event | None
-
-
-class WatchOptions(_LinkOptions, total=False):
-    """Options of watching a sweep; defaults in brackets.
+class RunOptions(TypedDict, total=False):
+    """Options of running, submitting and watching a sweep; defaults in brackets.
 
     Attributes:
         timeout: Seconds for the whole run; None: until it is done.
         poll: Seconds between two looks at the server [0.5].
         on_update: Called in this thread whenever anything has changed.
         stop: Ends the run when set, from any thread.
-    """
-
-    poll: float
-
-
-class SubmitOptions(_LinkOptions, total=False):
-    """Options of submitting a sweep: ``WatchOptions`` without ``poll``, and these.
-
-    Attributes:
         rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
         drop: Leave out cells that were submitted and are no longer in the file.
+        concurrency: Jobs in flight at most [the file's]; of ``run``.
     """
 
+    timeout: float | None
+    poll: float
+    on_update: OnUpdate[CellTask]
+    stop: threading.Event | None
     rescan: bool
     drop: bool
-
-
-class RunOptions(SubmitOptions, total=False):
-    """Options of running a sweep: ``SubmitOptions``, and these.
-
-    Attributes:
-        poll: Seconds between two looks at the server [0.5].
-        concurrency: Jobs in flight at most [the file's].
-    """
-
-    poll: float
     concurrency: int | None
 
 
@@ -117,28 +96,23 @@ class Sweep:
         server was away for longer than the client has patience, the time is over, or ``stop`` was
         set; what was measured is kept.
         """
-        check_options("run", options, RunOptions)
         limit = options.get("concurrency") or self.spec.concurrency
-        how = Options(limit, self.spec.retries, poll=options.get("poll", 0.5))
-        return self._go(client, how, options)
+        return self._go(client, Options(limit, self.spec.retries), options)
 
-    def submit(self, client: AcpcClient, **options: Unpack[SubmitOptions]) -> SweepResults:
+    def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Submits every cell that has no score yet, all at once, and waits for none.
 
         The errors are those of ``run``.
         """
-        check_options("submit", options, SubmitOptions)
         return self._go(client, Options(None, self.spec.retries, follow=False), options)
 
-    def watch(self, client: AcpcClient, **options: Unpack[WatchOptions]) -> SweepResults:
+    def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
 
         Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
         RunEnded: As for ``run``.
         """
-        check_options("watch", options, WatchOptions)
-        poll = options.get("poll", 0.5)
-        return self._go(client, Options(None, self.spec.retries, False, poll=poll), options)
+        return self._go(client, Options(None, self.spec.retries, submit=False), options)
 
     def refresh(self, client: AcpcClient) -> SweepResults:
         """Looks once at every job in flight.
@@ -193,17 +167,17 @@ class Sweep:
             )
         return plan
 
-    def _go(
-        self, client: AcpcClient, how: Options, options: Mapping[str, Any] | None
-    ) -> SweepResults:
+    def _go(self, client: AcpcClient, how: Options, options: RunOptions | None) -> SweepResults:
         """Runs a campaign over the plan, which is made first where it has to be.
 
         Without options it looks once, and does not wait for a server that is away.
         """
         if not how.submit:
             self._planned()
-        given = options or {}
-        on_update = given.get("on_update", lambda _: None)
+        given = options or RunOptions()
+        check_options("a sweep", given, RunOptions)
+        how = dataclasses.replace(how, poll=given.get("poll", how.poll))
+        on_update: OnUpdate[CellTask] = given.get("on_update") or (lambda _: None)
         link = Link(
             client,
             patience=0.0 if options is None else None,
@@ -223,7 +197,7 @@ class Sweep:
                 campaign.run()
         return self.results()
 
-    def _plan(self, client: AcpcClient, link: Link, options: Mapping[str, Any]) -> SweepPlan:
+    def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> SweepPlan:
         """Returns the plan on disk while the file says the same; else replaces it."""
         before = self._disk.read_plan()
         same = before is not None and before.document == self.spec.document

@@ -32,7 +32,7 @@ from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, Watc
 from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import SweepSpec
+    from acpc_lab.sweeps import SweepSpec
 
 _POLL_S, _RETRY_S = 0.5, 5.0
 # Files that a line names.

@@ -77,8 +77,12 @@ class AnchorJobSpec(JobSpec, ABC):
         """Return the part of the parameters that their digest covers (``contract.digested``)."""
         return self.parameters()
 
-    def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
-        """Make the receipt of a result on these anchors and this device."""
+    def receipt(self, anchors_digest: str, device: torch.device, *weights_read: str) -> Receipt:
+        """Make the receipt of a result on these anchors and this device.
+
+        ``weights_read`` is that of the cards of checkpoint and reference.
+        """
+        read = (*weights_read, "", "")
         shards = {"shard_anchors": SHARD_ANCHORS}
         return make_receipt(
             self.numeric_mode,
@@ -89,6 +93,7 @@ class AnchorJobSpec(JobSpec, ABC):
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
             digested={**self.digested(), **shards},
+            weights_read=(read[0], read[1]),
         )
 
 

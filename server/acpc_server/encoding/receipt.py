@@ -29,11 +29,13 @@ def make_receipt(
     perturbation_digest: str,
     parameters: Mapping[str, Any],
     digested: Mapping[str, Any] | None = None,
+    weights_read: tuple[str, str] = ("", ""),
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; their digest is that of ``digested``, or of all.
+    number; their digest is that of ``digested``, or of all. ``weights_read`` is that of checkpoint
+    and reference.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
@@ -49,6 +51,8 @@ def make_receipt(
         parameters=parameters,
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
+        weights_read=weights_read[0],
+        reference_weights_read=weights_read[1],
     )
 
 

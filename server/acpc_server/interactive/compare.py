@@ -108,13 +108,13 @@ class PairComparer:
             anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
             perturbation_digest=views_digest(views),
             parameters={"weights": list(request.weights)},
+            weights_read=(model.card.weights_read, ""),
         )
         calls, drawing = self._encoder.work(model, sources.all)
         rollouts = (1 + len(sources.views)) / self._rollouts(
             model, context, len(request.action_blocks)
         )
         context.price(calls + rollouts)
-        predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
 
         def finish(measured: Sequence[_ViewDistances]) -> PairComparison:
             results = (
@@ -131,7 +131,6 @@ class PairComparer:
             rows=sources.frames,
             max_rows=self._encoder.frames_per_call(model, history),
             drawing=drawing,
-            coordinates=predicted,
             finish=finish,
         )
 

@@ -189,6 +189,7 @@ class Moment:
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
+            weights_read=(self.card.weights_read, ""),
         )
 
     # A planner asks for one pool after another from the same frames.

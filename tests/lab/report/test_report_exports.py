@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 import numpy as np
 import pytest
 from acpc_lab.report import ReportData, export_figures
-from acpc_lab.report.figures import steps_of
+from acpc_lab.report.distributions import steps_of
 from PIL import Image
 from report_samples import sweep
 

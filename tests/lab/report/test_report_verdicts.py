@@ -6,8 +6,8 @@ import pytest
 from acpc_client import Evidence, Interval, Outcome
 from acpc_lab.campaigns import TaskState
 from acpc_lab.report import ReportData, claims, render
-from acpc_lab.report.figures import plates
 from acpc_lab.report.headline import everywhere, headline
+from acpc_lab.report.page import plates
 from acpc_lab.report.verdicts import grids, limit_table, standings, table
 from acpc_lab.sweeps import CellResult
 from client_messages import sure

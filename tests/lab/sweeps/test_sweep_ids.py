@@ -11,8 +11,8 @@ from acpc_client import AcpcClient
 from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import Cell, Depot, Sweep, SweepFolder
+from acpc_lab.sweeps.parts import AnchorPlace
 from acpc_lab.sweeps.plan import SweepPlan
-from acpc_lab.sweeps.spec import AnchorPlace
 from test_sweep_plans import planned
 
 Make = Callable[..., Sweep]

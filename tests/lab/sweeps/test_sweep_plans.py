@@ -17,9 +17,9 @@ from acpc.contract import (
 )
 from acpc_client import Checkpoint, CheckpointState
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError
+from acpc_lab.sweeps.parts import AnchorPlace
 from acpc_lab.sweeps.plan import Planner, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
-from acpc_lab.sweeps.spec import AnchorPlace
 
 Make = Callable[..., Sweep]
 RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
