@@ -23,7 +23,7 @@ from served_world import ServedWorld, write_world
 from server_process import ServerProcess
 from watching import Caller, ask, watched
 
-NEED_A_JOB = ("waits", "watches")
+NEED_A_JOB = ("waits", "busy_waits", "watches")
 DATASET = {"dataset": "tworoom.h5", "task": "tworoom"}
 
 

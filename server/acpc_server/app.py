@@ -50,10 +50,12 @@ FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
 # of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
 # closed.
-RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 32, 2, 60.0
+RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
 UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
+# A handler interrupts the main thread anywhere, also while it begins to wait: this one's put may.
+Signals = queue.SimpleQueue[None]
 
 
 class Server:
@@ -246,16 +248,17 @@ class Server:
             if self._stopping.wait(TIDY_SECONDS):
                 return
 
-    def stop(self, hurry: SignalEvent | None = None) -> None:
+    def stop(self, hurry: Signals | None = None) -> None:
         """Leave: health says NOT_SERVING, and calls are taken until load balancers know: lame duck.
 
-        Then the port closes, open calls finish, and running jobs stay on record. ``hurry`` ends the
-        lame duck. There is none after a failure, when calls get just a moment to read why.
+        Then the port closes, open calls finish, and running jobs stay on record. What comes into
+        ``hurry`` ends the lame duck. There is none after a failure, when calls get just a moment to
+        read why.
         """
         self.health.block("draining", "the server stops")
         if self.health.live:
             log.info("lame_duck", seconds=self._settings.lame_duck_seconds)
-            wait_for_signal(hurry or SignalEvent(), self._settings.lame_duck_seconds)
+            wait_for_signal(hurry or Signals(), self._settings.lame_duck_seconds)
         seconds = self._settings.drain_seconds if self.health.live else FAILED_DRAIN_SECONDS
         log.info("draining", seconds=seconds)
         self._watchdog.stop()
@@ -270,39 +273,13 @@ class Server:
         log.info("stopped")
 
 
-class SignalEvent:
-    """An event that handlers of signals may set, and one thread waits for.
-
-    That of ``threading`` has a lock. A handler runs in the midst of whatever the main thread does,
-    and would wait for ever for one that this thread holds: as it begins or ends to wait.
-    """
-
-    def __init__(self) -> None:
-        self._set = False
-        self._wakes: queue.SimpleQueue[None] = queue.SimpleQueue()  # whose put may interrupt all
-
-    def is_set(self) -> bool:
-        """Whether it was set."""
-        return self._set
-
-    def set(self) -> None:
-        """Set it for good, from any thread or handler."""
-        self._set = True
-        self._wakes.put(None)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait until it is set, or for ``seconds``; return whether it is."""
-        if not self._set:
-            with suppress(queue.Empty):
-                self._wakes.get(timeout=seconds)
-        return self._set
-
-
-def wait_for_signal(event: SignalEvent, seconds: float = math.inf) -> None:
-    """Wait in the main thread until a signal's handler sets ``event``, or for ``seconds``.
+def wait_for_signal(signals: Signals, seconds: float = math.inf) -> None:
+    """Wait in the main thread until a signal's handler puts into the queue, or for ``seconds``.
 
     Looks every second: of two signals at once the second may reach another thread.
     """
     end = time.monotonic() + seconds
-    while not event.wait(max(0.0, min(end - time.monotonic(), 1.0))) and time.monotonic() < end:
-        pass
+    while (left := end - time.monotonic()) > 0:
+        with suppress(queue.Empty):
+            signals.get(timeout=min(left, 1.0))
+            return

@@ -12,7 +12,7 @@ import typer
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import RECORD_ERRORS, Hosts, Record, first_line
 from acpc_server.listing import Printed, print_list
-from acpc_server.setting_types import sqlite_url
+from acpc_server.settings import sqlite_url
 
 
 def hosts(

@@ -7,8 +7,8 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
 from http import HTTPStatus
@@ -35,6 +35,8 @@ COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_JSON_BYTES = 2**23
 # Transfers of a file, each of which goes on with what is there; and a silence that ends one.
 TRANSFERS, IDLE_SECONDS = 5, 30.0
+# Bytes a second that an answer has on average once it has lasted so long.
+LEAST_PACE, SLOW_SECONDS = 1024, 60.0
 
 
 def pull(
@@ -95,15 +97,24 @@ class _Hub:
         self._headers = hub.utils.build_hf_headers(library_name="acpc")
         self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
 
-    @contextmanager
-    def _answer(self, url: str, **headers: str) -> Iterator[Any]:
-        """Ask for something; what goes wrong until its end is one sentence."""
+    def _parts(self, url: str, what: str, most: int, **headers: str) -> Iterator[tuple[int, bytes]]:
+        """Ask for something of so many bytes at most; yield the status with each part of it.
+
+        What goes wrong is one sentence.
+        """
         hub, repo = self._hub, self._repo
         given = {"headers": {**self._headers, **headers}, "timeout": IDLE_SECONDS}
         try:
+            started, found = time.monotonic(), 0
             with hub.utils.get_session().stream("GET", url, **given) as answer:
                 hub.utils.hf_raise_for_status(answer)
-                yield answer
+                for part in answer.iter_bytes():  # as they come: a cut loses none
+                    found, waited = found + len(part), time.monotonic() - started
+                    if found > most:
+                        raise self._unavailable(f"{what} of more than {most} bytes")
+                    if waited > SLOW_SECONDS and found < LEAST_PACE * waited:
+                        raise self._unavailable(f"{what} at {found / waited:.0f} bytes a second")
+                    yield answer.status_code, part
         except AcpcError:
             raise
         except hub.errors.GatedRepoError:
@@ -126,12 +137,7 @@ class _Hub:
         """Return a revision's commit, and size and sha256, where told, of its files by name."""
         which = quote(revision or "main", safe="")
         url = f"{self._endpoint}/api/models/{self._repo}/revision/{which}?blobs=true"
-        told = b""
-        with self._answer(url) as answer:
-            for part in answer.iter_bytes(2**16):
-                told += part
-                if len(told) > MAX_JSON_BYTES:
-                    raise self._unavailable(f"an answer of more than {MAX_JSON_BYTES} bytes")
+        told = b"".join(part for _, part in self._parts(url, "an answer", MAX_JSON_BYTES))
         try:
             info = json.loads(told)
             commit = str(info["sha"])
@@ -167,14 +173,16 @@ class _Hub:
         have = path.stat().st_size if path.exists() else 0
         if have == size:
             return
-        with self._answer(url, Range=f"bytes={have}-") as answer:
-            have = have if answer.status_code == HTTPStatus.PARTIAL_CONTENT else 0
-            with path.open("ab" if have else "wb") as file:
-                for part in answer.iter_bytes():  # as they come: a cut loses none
-                    have += len(part)
-                    if have > size:
-                        raise self._unavailable(f"{name} has more than the {size} bytes it told")
-                    file.write(part)
+        resumed = False
+        with path.open("ab") as file:
+            for status, part in self._parts(url, name, size, Range=f"bytes={have}-"):
+                if not resumed and status != HTTPStatus.PARTIAL_CONTENT:  # the whole of it
+                    have = file.truncate(0)
+                resumed = True
+                have += len(part)
+                if have > size:
+                    raise self._unavailable(f"{name} of more than {size} bytes")
+                file.write(part)
         if have < size:
             raise self._unavailable(f"{name} ended after {have} of {size} bytes")
 

@@ -11,7 +11,7 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
-from acpc_server.app import Server, SignalEvent, wait_for_signal
+from acpc_server.app import Server, Signals, wait_for_signal
 from acpc_server.observe import configure_logs
 from acpc_server.options import raise_open_files
 from acpc_server.settings import Settings
@@ -41,18 +41,14 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
     raise_open_files()
     return_freed_memory()
     configure_logs(settings.log_level, "console" if sys.stderr.isatty() else "json")
-    stop, hurry = SignalEvent(), SignalEvent()
+    signals = Signals()  # the first stops the server, the second hurries it
     codes: list[int] = []
-
-    def stop_or_hurry(*_: object) -> None:
-        (hurry if stop.is_set() else stop).set()
-
     for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
-        signal.signal(number, stop_or_hurry)
+        signal.signal(number, lambda *_: signals.put(None))
 
     def leave(code: int) -> None:
         codes.append(code)
-        stop.set()
+        signals.put(None)
 
     # A hang-up reads certificates and keys again, and never ends the process.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
@@ -62,9 +58,9 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
     gc.freeze()
-    wait_for_signal(stop)
+    wait_for_signal(signals)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    server.stop(hurry)
+    server.stop(signals)
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.
     sys.stdout.flush()

@@ -59,3 +59,8 @@ def statement(record: type[Any], name: str) -> str:
     if isinstance(field.default, int | float):
         text += f"; default {field.default:g}"
     return text + "."
+
+
+def test_the_help_of_a_record_says_where_its_fields_are_documented() -> None:
+    for record in RECORDS:
+        assert f"about({record.__name__}, FIELD)" in (record.__doc__ or "")

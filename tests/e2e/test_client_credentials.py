@@ -84,6 +84,7 @@ def test_both_clients(guarded: Guarded) -> None:
     with AcpcClient(target, **guarded.access) as client:
         job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
         found = job.result(GENEROUS_SECONDS)
+        assert {one.caller for one in client.operations.list()} == {"ci"}
 
     async def look() -> float:
         async with AsyncAcpcClient(target, **guarded.access) as client:

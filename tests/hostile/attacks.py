@@ -4,6 +4,7 @@ Every attack is given a :class:`Target` and yields what it managed to send. ``AT
 ``watched`` tells what they did to other callers and to the server's process.
 """
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -16,6 +17,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import grpc
+import grpc.aio
 import http2
 import wire
 from acpc.v1 import anchor_service_pb2, diagnostic_service_pb2, scoring_service_pb2
@@ -156,6 +159,35 @@ def waits(target: Target) -> Held:
     """80 WaitOperation calls for a job that goes on."""
     request = operations_pb2.WaitOperationRequest(name=target.operation, timeout={"seconds": 60})
     return _whole(target, "/google.longrunning.Operations/WaitOperation", request, 80)
+
+
+@contextmanager
+def busy_waits(target: Target) -> Iterator[Notes]:
+    """1,000 WaitOperation calls that return at once, and are asked again without end."""
+    request = operations_pb2.WaitOperationRequest(name=target.operation, timeout={})
+    notes: Notes = {"calls": 1000, "answered": 0}
+    over = threading.Event()
+    metadata = [(name.decode(), value.decode()) for name, value in target.headers]
+
+    async def attack() -> None:
+        async with grpc.aio.insecure_channel(target.address) as channel:
+            ask = channel.unary_unary("/google.longrunning.Operations/WaitOperation")
+
+            async def again() -> None:
+                while not over.is_set():
+                    with contextlib.suppress(grpc.RpcError):
+                        await ask(request.SerializeToString(), metadata=metadata)
+                        notes["answered"] += 1
+
+            await asyncio.gather(*(again() for _ in range(notes["calls"])))
+
+    thread = threading.Thread(target=lambda: asyncio.run(attack()))
+    thread.start()
+    try:
+        yield notes
+    finally:
+        over.set()
+        thread.join()
 
 
 def watches(target: Target) -> Held:
@@ -375,6 +407,7 @@ ATTACKS: dict[str, Attack] = {
     "half_open_health": half_open_health,
     "half_open_every_method": half_open_every_method,
     "waits": waits,
+    "busy_waits": busy_waits,
     "watches": watches,
     "health_watches": health_watches,
     **{f"idle_{kind}": idle_streams(kind) for kind in STREAMS if kind != "Watch"},

@@ -14,7 +14,14 @@ from waiting import GENEROUS_SECONDS
 from watching import SLACK, Caller, watched
 
 # What holds workers, streams, uploads or memory; the rest are floods of frames.
-HOLDING = ("half_open_unary", "half_open_health", "waits", "watches", "silent_uploads")
+HOLDING = (
+    "half_open_unary",
+    "half_open_health",
+    "waits",
+    "busy_waits",
+    "watches",
+    "silent_uploads",
+)
 HOLDING += ("health_watches", "idle_ComparePairs", "idle_Plan", "idle_UploadAnchors")
 HOLDING += ("short_bodies", "gzip_bombs", "scrape_connections", "unread_streams")
 FLOOD_SECONDS = 3.0
@@ -36,7 +43,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
 def target(server: ServerProcess, name: str) -> Iterator[Target]:
     """The server, with a job that outlasts the attack where this one waits for a job."""
     found = Target(server.address, f"127.0.0.1:{server.metrics_port}", seconds=FLOOD_SECONDS)
-    if name not in ("waits", "watches"):
+    if name not in ("waits", "busy_waits", "watches"):
         yield found
         return
     dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 30}

@@ -152,7 +152,7 @@ NO_FILES = "an answer that tells no files"
         ({"siblings": [{"rfilename": "../weights.pt", "size": 9}]}, "no such weights file"),
         ({"siblings": [{"rfilename": "weights.pt", "size": 2**40}]}, f"has {2**40} bytes, over"),
         ({"siblings": [{"rfilename": "weights.pt", "size": -1}]}, "has -1 bytes"),
-        ({"siblings": [{"rfilename": "weights.pt", "size": 9}]}, "more than the 9 bytes it told"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 9}]}, "weights.pt of more than 9 bytes"),
         ({"siblings": [{"rfilename": "weights.pt", "size": 10**9}]}, f"of {10**9} bytes"),
         ({"beside": "x" * 2**23}, "an answer of more than 8388608 bytes"),
     ],

@@ -180,6 +180,7 @@ class Operation(Record):
         study: The answer of a study that succeeded; lists leave it out.
         request: What a scoring job was asked; None for other jobs, and when a newer server allows
             what this client does not know.
+        caller: Who asked for it; empty on a server without authentication, or an older one.
     """
 
     name: str
@@ -196,6 +197,7 @@ class Operation(Record):
     score: Score | None
     study: StudyResult | None = None
     request: ScoreRequest | None = None
+    caller: str = ""
 
     @classmethod
     def from_message(cls, message: operations_pb2.Operation) -> Operation:
@@ -219,6 +221,7 @@ class Operation(Record):
             error=error,
             **_answer(message),
             request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
+            caller=metadata.caller,
         )
 
     def result(self) -> Score:

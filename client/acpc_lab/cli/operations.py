@@ -42,7 +42,9 @@ class List(OutputOptions, Server):
         """Lists them."""
         with self.connect() as client:
             listed = list(client.operations.list(filter=self.filter))
-        render.listing(listed, render.OPERATIONS, self.form, lambda item: status_of(item).to_dict())
+        named = any(item.caller for item in listed)
+        columns = [one for one in render.OPERATIONS if named or one.title != "caller"]
+        render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
 
 
 @dataclass(frozen=True, kw_only=True)

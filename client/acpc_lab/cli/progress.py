@@ -26,24 +26,22 @@ def be_quiet(wanted: bool) -> bool:
     return wanted
 
 
-@contextmanager
-def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, int, str], None]]:
-    """Shows a count on stderr: a bar on a terminal, a line a minute elsewhere.
+Show = Callable[[str, int, int, str], None]
+"""Shows what is counted, how many are done, of how many (0: not known), and a remark."""
 
-    Yields a function of what is counted, how many are done, of how many (0: not known), a remark.
-    ``first`` is shown before its first call; ``more`` are further columns of the bar.
+
+@contextmanager
+def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Show]:
+    """Shows a count on stderr: a bar on a terminal where it is ``live``, else a line a minute.
+
+    ``first`` is shown before the first count; ``more`` are further columns of the bar.
     """
     console = render.console()
-    if _quiet.get() or not console.is_terminal:
-        due = _Due()
-
-        def tell(what: str, done: int, total: int, remark: str) -> None:
-            if not (due() or (total and done == total and not _quiet.get())):
-                return
-            counts = f"{what} {done}/{total}" if total else what
-            render.note(", ".join(filter(None, (counts, remark))))
-
-        yield tell
+    if _quiet.get():
+        yield lambda what, done, total, remark: None
+        return
+    if not (live and console.is_terminal):
+        yield _lines()
         return
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     remarks = TextColumn("{task.fields[remark]}", markup=False)
@@ -56,17 +54,18 @@ def counted(first: str, *more: ProgressColumn) -> Iterator[Callable[[str, int, i
         yield draw
 
 
-class _Due:
-    """Whether another line is due in a log: the first at once, then one a minute."""
+def _lines() -> Show:
+    """Shows the first count at once, then one a minute, and the last."""
+    due = -math.inf
 
-    def __init__(self) -> None:
-        self._next = -math.inf
+    def tell(what: str, done: int, total: int, remark: str) -> None:
+        nonlocal due
+        if time.monotonic() < due and not (total and done == total):
+            return
+        due = time.monotonic() + _LINE_S
+        render.note(", ".join(filter(None, (f"{what} {done}/{total}" if total else what, remark))))
 
-    def __call__(self) -> bool:
-        if _quiet.get() or time.monotonic() < self._next:
-            return False
-        self._next = time.monotonic() + _LINE_S
-        return True
+    return tell
 
 
 @dataclass(frozen=True)
@@ -83,12 +82,12 @@ class ProgressView(Generic[T]):
     before: str
     answer: Callable[[TaskStatus[T]], str] = lambda status: ""
 
-    def headline(self, now: CampaignProgress[T]) -> str:
-        """The campaign in one line."""
+    def remark(self, now: CampaignProgress[T]) -> str:
+        """How many tasks are in which state, and how long it takes."""
         counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
         rate = f"; {now.rate * 60:.3g} {self.noun} a minute" if now.rate else ""
         left = f"; about {_duration(now.seconds_left)} left" if now.seconds_left else ""
-        return f"{now.done}/{len(now.tasks)} {self.noun} done: {counts}{rate}{left}"
+        return f"{counts}{rate}{left}"
 
     def line(self, status: TaskStatus[T]) -> str:
         """A task that has ended, or that waits for its server."""
@@ -102,65 +101,30 @@ class ProgressView(Generic[T]):
 
 @contextmanager
 def shown(view: ProgressView[T], *, live: bool) -> Iterator[OnUpdate[T]]:
-    """Shows a campaign: a line for each task that ends, below them a bar on a terminal.
+    """Shows a campaign: a line for each task that ends or waits, below them how many are done."""
+    known: dict[str, TaskState] = {}
+    away = False
 
-    Without ``live``, or in a log, the bar is a line a minute.
-    """
-    console = render.console()
-    if _quiet.get():
-        yield lambda now: None
-    elif live and console.is_terminal:
-        columns = (TextColumn("{task.description}", markup=False), BarColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(view.before, total=None)
+    with counted(view.before, live=live) as show:
 
-            def draw(now: CampaignProgress[T]) -> None:
-                done = sum(item.share for item in now.tasks)
-                bar.update(task, description=view.headline(now), completed=done)
-                bar.update(task, total=len(now.tasks) or None)
+        def update(now: CampaignProgress[T]) -> None:
+            nonlocal away
+            if away != (now.away is not None):
+                away = now.away is not None
+                render.presence(now.away)
+            first = not known and bool(now.tasks)
+            for status in now.changed:
+                before, known[status.task.id] = known.get(status.task.id), status.state
+                ended = status.state.done or status.state is TaskState.WAITING
+                # What a task was before the run began is no news.
+                settled = first and status.state is TaskState.SUCCEEDED
+                if ended and before is not status.state and not settled:
+                    words = f"{status.task.title}: {view.line(status)}"
+                    render.note(f"[{now.done}/{len(now.tasks)}] {words}")
+            if now.tasks:
+                show(f"{view.noun} done", now.done, len(now.tasks), view.remark(now))
 
-            yield _Lines(view, draw, bar.console.print)
-    else:
-        due = _Due()
-
-        def note(now: CampaignProgress[T]) -> None:
-            if due():
-                render.note(view.headline(now))
-
-        yield _Lines(view, note, render.note)
-
-
-class _Lines(Generic[T]):
-    """Prints a line for each task that ends or waits for its server; ``draw`` has the others."""
-
-    def __init__(
-        self,
-        view: ProgressView[T],
-        draw: Callable[[CampaignProgress[T]], object],
-        tell: Callable[[str], object],
-    ) -> None:
-        self._view = view
-        self._draw = draw
-        self._tell = tell
-        self._known: dict[str, TaskState] = {}
-        self._away = False
-
-    def __call__(self, now: CampaignProgress[T]) -> None:
-        if self._away != (now.away is not None):
-            self._away = now.away is not None
-            self._tell(now.away.message if now.away else "the server is back")
-        first = not self._known and bool(now.tasks)
-        for status in now.changed:
-            before = self._known.get(status.task.id)
-            self._known[status.task.id] = status.state
-            ended = status.state.done or status.state is TaskState.WAITING
-            # What a task was before the run began is no news.
-            settled = first and status.state is TaskState.SUCCEEDED
-            if ended and before is not status.state and not settled:
-                words = self._view.line(status)
-                self._tell(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {words}")
-        if now.tasks:
-            self._draw(now)
+        yield (lambda now: None) if _quiet.get() else update
 
 
 def _duration(seconds: float) -> str:

@@ -220,6 +220,10 @@ def receipt(proof: Receipt) -> None:
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"
     )
+    if proof.weights_read:
+        line(f"weights: {proof.weights_read} (acpc-server import takes others: --weights-key)")
+    if proof.reference_weights_read:
+        line(f"weights of the reference: {proof.reference_weights_read}")
 
 
 def tabular(answer: Tabular) -> None:
@@ -244,7 +248,8 @@ def asked(job: Operation, *, shifts: int = 1) -> str:
         return ""
     against = f" against {request.reference.name}" if request.reference else ""
     shift = f"{shifts} shifts" if shifts > 1 else str(request.shift)
-    return f"asked: {request.checkpoint.name}{against} under {shift}, on {_source(job)}"
+    caller = f", by {job.caller}" if job.caller else ""
+    return f"asked: {request.checkpoint.name}{against} under {shift}, on {_source(job)}{caller}"
 
 
 def _source(job: Operation) -> str:
@@ -331,6 +336,7 @@ OPERATIONS = (
     Column("state", lambda item: item.state.name.lower()),
     Column("progress", _done, rank=4),
     Column("created", lambda item: _moment(item.create_time), rank=3),
+    Column("caller", lambda item: item.caller or "-", rank=5),
     Column("anchors from", _source, rank=WIDE),
     Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
     Column("attempts", "attempts", rank=WIDE),

@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 import numpy as np
-from acpc.contract import Identity, beside, curve_of, grids, to_plain
+from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
 
 from acpc_lab.campaigns import Entry
@@ -258,21 +258,22 @@ COLUMNS = (
     Quantity("error", lambda item: item.error or None),
     Quantity("content", lambda item: item.cell.content or None),
     Quantity("outcome", f"{_VERDICT}.outcome", "verdict"),
-    Quantity("ir_raw", f"{_SIDE}.ir_raw", "raw IR", ".3f"),
-    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", "rounding floor", ".1g",
+    Quantity("ir_raw", f"{_SIDE}.ir_raw", TITLES["ir_raw"], ".3f"),
+    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", TITLES["rounding_floor"], ".1g",
              hint="below it raw IR has fewer than two digits"),
-    Quantity("ir_relative", f"{_VERDICT}.ir_relative", "relative IR", ".3f"),
-    Quantity("sr", f"{_SIDE}.sr", "SR", ".3f"),
-    Quantity("score", f"{_VERDICT}.score", "S", "+.2f"),
-    Quantity("delta_score", f"{_VERDICT}.delta_score", "delta S", "+.2f"),
+    Quantity("ir_relative", f"{_VERDICT}.ir_relative", TITLES["ir_relative"], ".3f"),
+    Quantity("sr", f"{_SIDE}.sr", TITLES["sr"], ".3f"),
+    Quantity("score", f"{_VERDICT}.score", TITLES["score"], "+.2f"),
+    Quantity("delta_score", f"{_VERDICT}.delta_score", TITLES["delta_score"], "+.2f"),
     *_from(_VERDICT, "ir_passed", "sr_passed"),
     Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "t_IR", "g"),
     Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "t_SR", "g"),
     Quantity("anchors", f"{_SIDE}.anchors"),
-    Quantity("eligible", f"{_SIDE}.eligible", "eligible", "d",
+    Quantity("eligible", f"{_SIDE}.eligible", TITLES["eligible"], "d",
              hint="anchors that count for SR, of all"),
     Quantity("skipped", f"{_SIDE}.skipped"),
-    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance", "latent distance", ".3g",
+    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance",
+             TITLES["median_latent_distance"], ".3g",
              hint="median latent distance; near zero: collapse"),
     Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
     *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),

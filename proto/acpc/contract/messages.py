@@ -59,6 +59,8 @@ class Wire(Generic[M]):
             argument = next(iter(get_args(base)), None)
             if isinstance(argument, type) and issubclass(argument, Message):
                 cls.message_type = argument
+                said = f"``acpc.contract.about({cls.__name__}, FIELD)`` says what a field holds."
+                cls.__doc__ = f"{cls.__doc__ or ''}\n\n{said}".strip()
 
     @classmethod
     def from_message(cls, message: M, *, strict: bool = False) -> Self:

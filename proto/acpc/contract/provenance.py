@@ -48,6 +48,8 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     )
     model_digest: str = ""
     reference_model_digest: str = ""
+    weights_read: str = ""
+    reference_weights_read: str = ""
 
 
 @dataclass(frozen=True, repr=False)

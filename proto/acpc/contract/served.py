@@ -34,6 +34,7 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     proprio_dim: int = 0
     latent_tokens: int = 0
     model_digest: str = ""
+    weights_read: str = ""
 
 
 @dataclass(frozen=True, repr=False)

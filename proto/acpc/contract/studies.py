@@ -268,6 +268,7 @@ class JobLife(Record):
     attempts: int
     timing: Timing | None = None
     state: JobState
+    caller: str = ""
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)

@@ -105,6 +105,7 @@ class ModelCard(_message.Message):
     PROPRIO_DIM_FIELD_NUMBER: _builtins.int
     LATENT_TOKENS_FIELD_NUMBER: _builtins.int
     MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    WEIGHTS_READ_FIELD_NUMBER: _builtins.int
     family: _builtins.str
     """"lewm", "pldm", "prejepa", or the name of a plug-in."""
     digest: _builtins.str
@@ -127,6 +128,8 @@ class ModelCard(_message.Message):
     """sha256 over the network's own names, numbers and tensors, hex: equal for files that hold one
     model under other names or in another container. Empty: a plug-in that gives none.
     """
+    weights_read: _builtins.str
+    """As Receipt.weights_read."""
     def __init__(
         self,
         *,
@@ -140,10 +143,11 @@ class ModelCard(_message.Message):
         proprio_dim: _builtins.int = ...,
         latent_tokens: _builtins.int = ...,
         model_digest: _builtins.str = ...,
+        weights_read: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "digest", b"digest", "family", b"family", "history", b"history", "image_size", b"image_size", "latent_dim", b"latent_dim", "latent_tokens", b"latent_tokens", "model_digest", b"model_digest", "parameter_count", b"parameter_count", "proprio_dim", b"proprio_dim"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action_block_dim", b"action_block_dim", "digest", b"digest", "family", b"family", "history", b"history", "image_size", b"image_size", "latent_dim", b"latent_dim", "latent_tokens", b"latent_tokens", "model_digest", b"model_digest", "parameter_count", b"parameter_count", "proprio_dim", b"proprio_dim", "weights_read", b"weights_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -136,6 +136,8 @@ class Receipt(_message.Message):
     PARAMETERS_FIELD_NUMBER: _builtins.int
     MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     REFERENCE_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
+    WEIGHTS_READ_FIELD_NUMBER: _builtins.int
+    REFERENCE_WEIGHTS_READ_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.str
     """sha256 over the configuration and every tensor of the checkpoint."""
     reference_digest: _builtins.str
@@ -172,6 +174,12 @@ class Receipt(_message.Message):
     """
     reference_model_digest: _builtins.str
     """The same for the reference checkpoint."""
+    weights_read: _builtins.str
+    """Which weights of the checkpoint's file were read and which it also holds, as averages of them,
+    for example "state_dict, and not current_model_state". Empty: it holds one set of weights.
+    """
+    reference_weights_read: _builtins.str
+    """The same for the reference checkpoint."""
     def __init__(
         self,
         *,
@@ -188,10 +196,12 @@ class Receipt(_message.Message):
         parameters: _builtins.str = ...,
         model_digest: _builtins.str = ...,
         reference_model_digest: _builtins.str = ...,
+        weights_read: _builtins.str = ...,
+        reference_weights_read: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "model_digest", b"model_digest", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "reference_model_digest", b"reference_model_digest", "torch_version", b"torch_version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "model_digest", b"model_digest", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "reference_model_digest", b"reference_model_digest", "reference_weights_read", b"reference_weights_read", "torch_version", b"torch_version", "weights_read", b"weights_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1180,10 +1180,13 @@ class ScoreCheckpointMetadata(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: Global___JobState.ValueType
     """State of the job."""
+    caller: _builtins.str
+    """Who asked for it; empty on a server without authentication."""
     @_builtins.property
     def checkpoint(self) -> _receipt_pb2.CheckpointRef:
         """The checkpoint, its digest pinned."""
@@ -1224,10 +1227,11 @@ class ScoreCheckpointMetadata(_message.Message):
         timing: _receipt_pb2.Timing | None = ...,
         state: Global___JobState.ValueType = ...,
         request: Global___ScoreCheckpointRequest | None = ...,
+        caller: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -579,10 +579,13 @@ class RunStudyMetadata(_message.Message):
     TIMING_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
+    CALLER_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: _scoring_service_pb2.JobState.ValueType
     """State of the job."""
+    caller: _builtins.str
+    """Who asked for it; empty on a server without authentication."""
     @_builtins.property
     def create_time(self) -> _timestamp_pb2.Timestamp:
         """When the job was accepted."""
@@ -618,10 +621,11 @@ class RunStudyMetadata(_message.Message):
         timing: _receipt_pb2.Timing | None = ...,
         state: _scoring_service_pb2.JobState.ValueType = ...,
         request: Global___RunStudyRequest | None = ...,
+        caller: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -77,10 +77,15 @@ class AnchorJobSpec(JobSpec, ABC):
         """Return the part of the parameters that their digest covers (``contract.digested``)."""
         return self.parameters()
 
-    def receipt(self, anchors_digest: str, device: torch.device) -> Receipt:
-        """Make the receipt of a result on these anchors and this device."""
+    def receipt(
+        self, anchors_digest: str, device: torch.device, read: str, reference_read: str = ""
+    ) -> Receipt:
+        """Make the receipt of a result on these anchors and this device.
+
+        ``read`` is what the cards of the checkpoint and its reference say of their weights.
+        """
         shards = {"shard_anchors": SHARD_ANCHORS}
-        return make_receipt(
+        receipt = make_receipt(
             self.numeric_mode,
             device,
             checkpoint=self.checkpoint,
@@ -90,6 +95,7 @@ class AnchorJobSpec(JobSpec, ABC):
             parameters={**self.parameters(), **shards},
             digested={**self.digested(), **shards},
         )
+        return replace(receipt, weights_read=read, reference_weights_read=reference_read)
 
 
 @dataclass(frozen=True)

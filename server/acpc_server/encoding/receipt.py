@@ -49,6 +49,7 @@ def make_receipt(
         parameters=parameters,
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
+        weights_read=checkpoint.weights_read if isinstance(checkpoint, ModelCard) else "",
     )
 
 

@@ -8,7 +8,7 @@ so that the bits of every other row are the same with and without equal rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 import structlog
@@ -29,32 +29,19 @@ _ACCELERATOR = re.compile(
 _HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
 
 
-def by_rows(
-    compute: Callable[..., Tensor], payloads: Sequence[tuple[Tensor, ...]]
-) -> Sequence[Tensor]:
-    """Compute several payloads as one batch, or as few as memory allows; return each one's rows.
-
-    The first axis of every tensor of a payload is rows.
-    """
-    if len(payloads) == 1:
-        return [_compute(compute, payloads[0])]
-    joined = tuple(torch.cat(column) for column in zip(*payloads, strict=True))
-    return torch.split(_compute(compute, joined), [len(payload[0]) for payload in payloads])
-
-
-def _compute(compute: Callable[..., Tensor], inputs: tuple[Tensor, ...]) -> Tensor:
-    """Compute all rows; in halves when the device or the host runs out of memory."""
+def in_halves(compute: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    """Compute rows, the first axis of every input; in halves when memory runs out."""
+    rows = len(inputs[0])
     try:
         return compute(*inputs)
     except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        rows = len(inputs[0])
         short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
         if rows == 1 or not short:
             raise
         log.warning("device_out_of_memory", rows=rows)
     release_cache()
     halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
-    return torch.cat([_compute(compute, half) for half in halves])
+    return torch.cat([in_halves(compute, *half) for half in halves])
 
 
 def equal_rows(*columns: Tensor) -> Tensor | None:

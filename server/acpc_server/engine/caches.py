@@ -66,11 +66,11 @@ class CheckpointCache:
     ) -> None:
         self._root = root
         self._device = device
-        self._metrics = metrics
+        self.metrics = metrics
         self._limits = limits
         self._budget = budget_bytes
         self._lock = threading.Lock()
-        self._loading: dict[Key, threading.Event] = {}
+        self._loading: dict[Key, threading.Lock] = {}
         self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
 
@@ -101,10 +101,6 @@ class CheckpointCache:
         except AcpcError:
             return False  # as get will say
 
-    def count_request(self, checkpoint: CachedCheckpoint) -> None:
-        """Count a request for a checkpoint, however often that has it loaded."""
-        self._metrics.count_request(checkpoint.name)
-
     def loaded(self) -> list[str]:
         """List the names of what is loaded, least recently used first."""
         with self._lock:
@@ -130,7 +126,7 @@ class CheckpointCache:
         with self._lock:
             self._pinned.add(key)
             self._loaded.setdefault(key, checkpoint)  # may have been dropped meanwhile
-            self._report()
+            self.metrics.checkpoints_loaded.set(len(self._loaded))
 
     def unload(self, name: str, weights: str) -> Checkpoint:
         """Drop a checkpoint, also one whose files are gone; work that holds it finishes."""
@@ -147,47 +143,41 @@ class CheckpointCache:
         with self._lock:
             self._pinned.discard(key)
             self._loaded.pop(key, None)
-            self._report()
+            self.metrics.checkpoints_loaded.set(len(self._loaded))
         return self._status(stored)
 
     def _obtain(self, name: str, weights: str) -> CachedCheckpoint:
-        while True:
-            stored = find_checkpoint(self._root, name, weights)
-            key = _key(stored)
-            with self._lock:
-                loaded = self._fresh(stored)
-                if loaded is not None:
-                    self._loaded.move_to_end(key)
-                    return loaded
-                others = self._loading.get(key)
-                if others is None:
-                    mine = self._loading[key] = threading.Event()
-            if others is not None:
-                others.wait()  # and look again: their load may have failed, or be outdated
-                continue
+        stored = find_checkpoint(self._root, name, weights)
+        key = _key(stored)
+        with self._lock:
+            loaded = self._fresh(stored)
+            if loaded is not None:
+                self._loaded.move_to_end(key)
+                return loaded
+            turn = self._loading.setdefault(key, threading.Lock())
+        with turn:  # and look again: others have perhaps loaded it meanwhile
             try:
-                return self._load(key, stored)
+                stored = find_checkpoint(self._root, name, weights)
+                return self._fresh(stored) or self._load(stored)
             finally:
-                with self._lock:
-                    del self._loading[key]
-                mine.set()
+                self._loading.pop(key, None)
 
     def _fresh(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
         loaded = self._loaded.get(_key(stored))
         return None if loaded is None or loaded.stored.stamp != stored.stamp else loaded
 
-    def _load(self, key: Key, stored: CheckpointEntry) -> CachedCheckpoint:
-        started = time.perf_counter()
+    def _load(self, stored: CheckpointEntry) -> CachedCheckpoint:
+        started, key = time.perf_counter(), _key(stored)
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
-        self._metrics.checkpoint_load.observe(time.perf_counter() - started)
+        self.metrics.checkpoint_load.observe(time.perf_counter() - started)
         loaded = CachedCheckpoint(stored.name, stored.weights, model, stored)
         with self._lock:
             self._loaded[key] = loaded
             self._loaded.move_to_end(key)
             self._evict(keep=key)
-            self._report()
+            self.metrics.checkpoints_loaded.set(len(self._loaded))
         return loaded
 
     def _evict(self, keep: Key) -> None:
@@ -196,9 +186,6 @@ class CheckpointCache:
                 return
             if key != keep and key not in self._pinned:
                 del self._loaded[key]
-
-    def _report(self) -> None:
-        self._metrics.checkpoints_loaded.set(len(self._loaded))
 
     def _status(self, stored: CheckpointEntry) -> Checkpoint:
         with self._lock:

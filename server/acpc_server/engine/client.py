@@ -24,9 +24,7 @@ from acpc_server.engine.host import by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.self_test import check_product
 from acpc_server.engine.sizes import (
-    HELD_LATENTS,
     IN_PLACE_WORK,
-    UNCOUNTED_LATENTS,
     encoding_work,
     frames_per_call,
     pool_candidates_per_call,
@@ -34,24 +32,23 @@ from acpc_server.engine.sizes import (
     rollouts_per_call,
 )
 from acpc_server.engine.work import Work
-from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded, ResourceExhausted
-from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
+from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded
+from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio, rollout
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
-    RETRY_SECONDS,
     Admission,
     Chunk,
     DeviceQueue,
     Priority,
     RequestContext,
+    late,
 )
 
 PROPRIO_ROWS = 4096
+# Bytes of latents that a request or a step of a job holds.
 MAX_LATENTS = 2**30
 # Requests whose dear views are drawn at a time.
 DRAWING = 2
-# A request may wait for memory for this share of the time that it has left.
-PATIENCE = 0.5
 # One that waits for others is rejected while this share of its time is left, or so many seconds.
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
@@ -86,10 +83,7 @@ class DeviceClient:
     ) -> None:
         self.device = device
         self.latents = LatentCache(latent_bytes, metrics)
-        # Bytes of latents that a request or a step of a job holds; the pieces of predictions of all
-        # interactive requests take as much together, in float64 8 bytes a coordinate.
         self.max_latents = MAX_LATENTS
-        self.places = threading.BoundedSemaphore(MAX_LATENTS // (8 * HELD_LATENTS))
         self.metrics = metrics
         self._drawing = threading.BoundedSemaphore(DRAWING)
         self._merge = merge
@@ -98,9 +92,9 @@ class DeviceClient:
         self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
 
     def is_large(self, work: Work[Any]) -> bool:
-        """Whether a request takes several device calls, or a place, or has dear views to draw."""
+        """Whether a request takes several device calls, or has dear views to draw."""
         dear = work.drawing > IN_PLACE_WORK and self.device.type == "cpu"
-        return dear or work.rows > work.max_rows or work.coordinates > UNCOUNTED_LATENTS
+        return dear or work.rows > work.max_rows
 
     async def ask(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
         """Have the device compute a request that is not large; returns what is to be finished.
@@ -116,15 +110,12 @@ class DeviceClient:
             async with asyncio.timeout(remaining):
                 return await chunk.future
         except TimeoutError:
+            if not chunk.future.cancelled():  # the model's own
+                raise
             context.cancel()
             if not context.waits:
                 raise DeadlineExceeded(PASSED) from None
-            raise ResourceExhausted(
-                "the device is busy, and this request would be late; allow more time or try again "
-                "later",
-                reason="DEADLINE_CANNOT_BE_MET",
-                retry_after=RETRY_SECONDS,
-            ) from None
+            raise late() from None
 
     def run(self, work: Work[T], context: RequestContext) -> T:
         """Answer a request, large or not, in a thread that may wait.
@@ -135,36 +126,11 @@ class DeviceClient:
         """
         if not self.is_large(work) and context.priority is Priority.INTERACTIVE:
             return work.finish(self._result(self._chunk(work, context)))
-        with self.place(work.coordinates, context):
-            (outcome,) = work.compute([work.payload], context)
+        context.check()
+        (outcome,) = work.compute([work.payload], context)
         if isinstance(outcome, AcpcError):
             raise outcome
         return work.finish(outcome)
-
-    @contextmanager
-    def place(self, coordinates: int, context: RequestContext) -> Iterator[None]:
-        """Hold a place for wide predictions, of which few requests hold pieces at a time.
-
-        Raises Cancelled, DeadlineExceeded: As the context; ResourceExhausted: Half of the request's
-        time has passed without one.
-        """
-        context.check()
-        if coordinates <= UNCOUNTED_LATENTS or context.priority is Priority.JOB:
-            yield
-            return
-        remaining = context.remaining()
-        if not self.places.acquire(timeout=None if remaining is None else PATIENCE * remaining):
-            raise ResourceExhausted(
-                "as many requests as may hold a piece of wide predictions, and none of them has "
-                "ended in half of this one's time; allow more time or try again later",
-                reason="MEMORY_BUSY",
-                retry_after=RETRY_SECONDS,
-            )
-        try:
-            context.check()
-            yield
-        finally:
-            self.places.release()
 
     @contextmanager
     def drawing(self, work: float, context: RequestContext) -> Iterator[Callable[[], None]]:
@@ -211,7 +177,10 @@ class DeviceClient:
             self.prepare(model, mode)
         shape = tuple(frames.shape[1:])
         size = frames_per_call(self.device.type, context.priority, model.card, *shape[1:])
-        encode = partial(self._device.encode, model, mode)
+
+        def encode(part: Tensor) -> Tensor:
+            return self._device.for_mode(model, mode).encode(part)
+
         compute = by_work(encoding_work(model.card, *shape[1:]), encode)
         parts = [(part,) for part in torch.split(frames, size)]
         kind = id(model), shape
@@ -256,7 +225,10 @@ class DeviceClient:
             self.prepare(model, mode)
         steps = blocks.shape[1]
         size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
-        roll = partial(self._device.rollout, model, mode)
+
+        def roll(starts: Tensor, actions: Tensor) -> Tensor:
+            return rollout(self._device.for_mode(model, mode), starts, actions)
+
         compute = by_work(rollout_work(model.card, steps), roll)
         parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
         kind = (id(model), histories.shape[1], steps)

@@ -13,7 +13,7 @@ from acpc.contract import NumericMode
 from torch import Tensor
 
 from acpc_server.engine.accelerator import to_device, to_host
-from acpc_server.engine.answers import by_rows
+from acpc_server.engine.answers import in_halves
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
 from acpc_server.engine.graphs import PoolGraphs
 from acpc_server.engine.self_test import self_test
@@ -21,7 +21,6 @@ from acpc_server.errors import DeviceFailed
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
-    rollout,
     rollout_pool,
 )
 from acpc_server.observe import Metrics
@@ -67,17 +66,11 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        return by_rows(partial(self._finite, once, primitive, mode), payloads)
-
-    def encode(self, model: FrozenWorldModel, mode: NumericMode, frames: Tensor) -> Tensor:
-        """Encode frames (n, 3, height, width) on the device."""
-        return self.for_mode(model, mode).encode(frames)
-
-    def rollout(
-        self, model: FrozenWorldModel, mode: NumericMode, histories: Tensor, blocks: Tensor
-    ) -> Tensor:
-        """Roll out histories (n, h, dim) on the device."""
-        return rollout(self.for_mode(model, mode), histories, blocks)
+        joined = payloads[0]
+        if len(payloads) > 1:
+            joined = tuple(torch.cat(column) for column in zip(*payloads, strict=True))
+        rows = in_halves(partial(self._finite, once, primitive, mode), *joined)
+        return torch.split(rows, [len(payload[0]) for payload in payloads])
 
     def pool(
         self,

@@ -47,8 +47,6 @@ IN_PLACE_WORK = 4 * PIECE_WORK
 # Coordinates of predicted latents that a request or a job holds at a time, 64 MiB of float32.
 # Vectors of a few hundred numbers seldom come to it; those of patches have a hundred thousand.
 HELD_LATENTS = 2**24
-# A request that predicts no more in all needs no place among those that hold such a piece.
-UNCOUNTED_LATENTS = 2**21
 
 
 def frames_per_call(

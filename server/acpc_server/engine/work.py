@@ -24,7 +24,6 @@ class Work(Generic[T]):
             of that request alone, for each. For work that is large it is called in the caller's
             thread, with the caller's context, and so queues one chunk after another.
         drawing: Work of drawing its views.
-        coordinates: Of latents that it predicts in all.
         finish: Makes the answer of what was computed.
     """
 
@@ -35,7 +34,6 @@ class Work(Generic[T]):
     rows: int
     max_rows: int
     drawing: float
-    coordinates: int
     finish: Callable[[Any], T]
 
     def then(self, finish: Callable[[T], U]) -> Work[U]:

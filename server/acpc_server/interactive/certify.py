@@ -86,7 +86,6 @@ def pool_work(
         rows=asked.rows(most),
         max_rows=most,
         drawing=drawing,
-        coordinates=rows * horizon * moment.card.latent_dim,
         finish=partial(_certificate, asked, candidates, context, given),
     )
 

@@ -114,7 +114,6 @@ class PairComparer:
             model, context, len(request.action_blocks)
         )
         context.price(calls + rollouts)
-        predicted = (1 + len(sources.views)) * _horizon(request) * model.card.latent_dim
 
         def finish(measured: Sequence[_ViewDistances]) -> PairComparison:
             results = (
@@ -131,7 +130,6 @@ class PairComparer:
             rows=sources.frames,
             max_rows=self._encoder.frames_per_call(model, history),
             drawing=drawing,
-            coordinates=predicted,
             finish=finish,
         )
 

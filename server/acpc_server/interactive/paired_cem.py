@@ -48,7 +48,6 @@ from acpc_server.interactive.pieces import (
     pieces_of,
     pool_calls,
     pool_cost,
-    room_for,
     share_clean,
 )
 from acpc_server.numerics import (
@@ -169,37 +168,34 @@ class PairedCem:
         moment, encoded, budget = self._moment, self._encoded, self.budget
         rows = (1 + 2 * len(encoded.views)) * budget.candidates
         context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
-        with room_for(moment, rows, budget.horizon, context):
-            clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
-            size = group_size(moment, 2 * budget.candidates, budget.horizon)
-            groups = [
-                _Group(encoded.views[start : start + size], runs[start : start + size])
-                for start in range(0, len(runs), size)
-            ]
-            iterations = [
-                self._iterate(t, clean, groups, context) for t in range(budget.iterations)
-            ]
-            regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
-            views = tuple(
-                self._paired_plan(view, runs[row], regrets[row]) for view, row in encoded.view_rows
-            )
-            plans = PairedPlans(
-                clean_plan=clean.plan.numpy(),
-                views=views,
-                receipt=moment.receipt(
-                    {
-                        "budget": asdict(self.budget),
-                        "sampling_seed": self._seed,
-                        "returns": self.returns,
-                        "endpoint_tolerance": moment.request.endpoint_tolerance,
-                    }
-                ),
-                clean_gaps=tuple(gaps for gaps, _ in iterations),
-                clean_choices=tuple(choice for _, choice in iterations if choice is not None),
-                plan_may_change=may_change(moment.asked_views, [one.certified for one in views]),
-            )
-            moment.tally.count_plans(plans, context)
-            return plans
+        clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
+        size = group_size(moment, 2 * budget.candidates, budget.horizon)
+        groups = [
+            _Group(encoded.views[start : start + size], runs[start : start + size])
+            for start in range(0, len(runs), size)
+        ]
+        iterations = [self._iterate(t, clean, groups, context) for t in range(budget.iterations)]
+        regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
+        views = tuple(
+            self._paired_plan(view, runs[row], regrets[row]) for view, row in encoded.view_rows
+        )
+        plans = PairedPlans(
+            clean_plan=clean.plan.numpy(),
+            views=views,
+            receipt=moment.receipt(
+                {
+                    "budget": asdict(self.budget),
+                    "sampling_seed": self._seed,
+                    "returns": self.returns,
+                    "endpoint_tolerance": moment.request.endpoint_tolerance,
+                }
+            ),
+            clean_gaps=tuple(gaps for gaps, _ in iterations),
+            clean_choices=tuple(choice for _, choice in iterations if choice is not None),
+            plan_may_change=may_change(moment.asked_views, [one.certified for one in views]),
+        )
+        moment.tally.count_plans(plans, context)
+        return plans
 
     def _paired_plan(self, view: View, run: _Run, regret: float) -> PairedPlan:
         apart = (t for t, iteration in enumerate(run.record) if not iteration.same_elites)

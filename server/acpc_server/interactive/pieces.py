@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from contextlib import AbstractContextManager
 from typing import NamedTuple
 
 import torch
@@ -23,7 +22,6 @@ from acpc_server.encoding import check_latents
 from acpc_server.engine import equal_rows, held_rows, pool_candidates_held, pool_rows_per_call
 from acpc_server.interactive.moment import Moment
 from acpc_server.numerics import PoolCost, consistency, cost_bounds, objectives, updates
-from acpc_server.scheduling import RequestContext
 
 # Predicted steps of a group of views, however narrow a latent is.
 GROUP_STEPS = 2**15
@@ -116,13 +114,6 @@ def check_held(moment: Moment, horizon: int, field: str) -> None:
 def pool_calls(moment: Moment, rows: int, horizon: int) -> float:
     """Price so many rollouts of pools in device calls."""
     return rows / pool_rows_per_call(moment.engine.device.type, moment.card, horizon)
-
-
-def room_for(
-    moment: Moment, rows: int, horizon: int, context: RequestContext
-) -> AbstractContextManager[None]:
-    """Take a place to hold pieces of so many rollouts; raises as :meth:`DeviceClient.place`."""
-    return moment.engine.place(rows * horizon * moment.card.latent_dim, context)
 
 
 def group_size(moment: Moment, candidates: int, horizon: int) -> int:

@@ -298,7 +298,7 @@ class Lease:
                     self._look_after_others()
                 if looked >= sweep_due and not self._sweep():
                     sweep_due = looked + SWEEP_SECONDS
-            except (*RECORD_ERRORS, OSError) as error:
+            except RECORD_ERRORS as error:
                 self.full = no_room(error)
                 self.away = isinstance(error, SQLAlchemyError) and not self.full
                 event = "job_record_full" if self.full else "job_database_away"

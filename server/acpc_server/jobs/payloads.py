@@ -23,7 +23,7 @@ SMALL_BYTES = 1024
 # What a job may keep on record beside its spec: the four plates of a composition are 12 MiB.
 MAX_BYTES = 2**24
 # Of the spec itself, as JSON.
-MAX_SPEC_BYTES = 2**20
+MAX_SPEC_BYTES = 2**19
 _NAMED = re.compile(rb"sha256:([0-9a-f]{64})")
 
 T = TypeVar("T")

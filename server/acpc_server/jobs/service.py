@@ -319,11 +319,15 @@ class JobService:
         """Delete some jobs whose retention time is over; whether there were any."""
         if not self._options.retention_days:
             return False
-        before = self._record.now() - SECONDS_A_DAY * self._options.retention_days
-        expired = self._record.ended_before(before, [*self._kinds])
-        if expired:
-            self._delete(expired)
-            log.info("jobs_deleted", jobs=len(expired))
+        try:
+            before = self._record.now() - SECONDS_A_DAY * self._options.retention_days
+            expired = self._record.ended_before(before, [*self._kinds])
+            if expired:
+                self._delete(expired)
+                log.info("jobs_deleted", jobs=len(expired))
+        except Exception as error:  # noqa: BLE001 - a lease that ended would be worse
+            log.warning("retention_sweep_failed", cause=first_line(error))
+            return False
         return bool(expired)
 
     def _delete(self, job_ids: Collection[str]) -> None:

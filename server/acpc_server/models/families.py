@@ -100,6 +100,7 @@ class Family(Generic[Config, Options, Network]):
         if order := facts.pop("order", ""):  # a config's digest has none, where it matters
             digest = hashlib.sha256(f"{digest}:{order}".encode()).hexdigest()
         facts |= {"digest": digest, "model_digest": digest_network(network)}
+        facts["weights_read"] = state.read
         card = ModelCard(family=self.name, parameter_count=count, **facts)
         return self.frozen(network, card, device)
 

@@ -134,7 +134,7 @@ class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Latent that follows the last of at most ``card.history`` latents of observed frames."""
-        return self._network.predict_next(latents, actions)
+        return self._unrolls.predict_next(latents, actions)
 
     @torch.no_grad()
     def unroll(

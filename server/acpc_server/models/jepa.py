@@ -53,11 +53,9 @@ class CausalAttention(nn.Module):
             else nn.Sequential(nn.Linear(inner, width), nn.Dropout(dropout))
         )
 
-    def forward(
-        self, tokens: Float[Tensor, "b t width"], last_only: bool
-    ) -> Float[Tensor, "b q width"]:
-        """Outputs of all tokens, or of the last alone, which attends to every token."""
-        return self.attend(tokens, 1 if last_only else tokens.shape[1], is_causal=not last_only)
+    def forward(self, tokens: Float[Tensor, "b t width"]) -> Float[Tensor, "b t width"]:
+        """Each token sees itself and those before it."""
+        return self.attend(tokens, tokens.shape[1], is_causal=True)
 
     def attend(
         self,
@@ -94,20 +92,15 @@ class ConditionalBlock(nn.Module):
         self.adaLN_modulation = nn.Sequential(nn.SiLU(), modulation)
 
     def forward(
-        self,
-        tokens: Float[Tensor, "b t width"],
-        condition: Float[Tensor, "b t width"],
-        last_only: bool,
-    ) -> Float[Tensor, "b q width"]:
-        """All output tokens, or the last alone."""
-        shift, scale, *rest = self.adaLN_modulation(condition).chunk(6, dim=-1)
-        mixed = self.attn(torch.addcmul(shift, self.norm1(tokens), 1 + scale), last_only)
-        if last_only:
-            tokens, rest = tokens[:, -1:], [x[:, -1:] for x in rest]
-        gate, mlp_shift, mlp_scale, mlp_gate = rest
+        self, tokens: Float[Tensor, "b t width"], condition: Float[Tensor, "b t width"]
+    ) -> Float[Tensor, "b t width"]:
+        """All output tokens."""
+        shift, scale, gate, *rest = self.adaLN_modulation(condition).chunk(6, dim=-1)
+        mixed = self.attn(torch.addcmul(shift, self.norm1(tokens), 1 + scale))
         tokens = torch.addcmul(tokens, gate, mixed)
-        changed = self.mlp(torch.addcmul(mlp_shift, self.norm2(tokens), 1 + mlp_scale))
-        return torch.addcmul(tokens, mlp_gate, changed)
+        shift, scale, gate = rest
+        changed = self.mlp(torch.addcmul(shift, self.norm2(tokens), 1 + scale))
+        return torch.addcmul(tokens, gate, changed)
 
 
 class Transformer(nn.Module):
@@ -131,14 +124,13 @@ class Transformer(nn.Module):
         return list(self.layers)  # type: ignore[arg-type]
 
     def forward(
-        self, tokens: Float[Tensor, "b t dim"], condition: Float[Tensor, "b t dim"], last_only: bool
-    ) -> Float[Tensor, "b q out"]:
-        """All output tokens, or the last alone."""
+        self, tokens: Float[Tensor, "b t dim"], condition: Float[Tensor, "b t dim"]
+    ) -> Float[Tensor, "b t out"]:
+        """All output tokens."""
         hidden = self.input_proj(tokens)
         condition = self.cond_proj(condition)
-        last = len(self.layers) - 1
-        for index, layer in enumerate(self.blocks):
-            hidden = layer(hidden, condition, last_only and index == last)
+        for layer in self.blocks:
+            hidden = layer(hidden, condition)
         return self.output_proj(self.norm(hidden))
 
 
@@ -153,18 +145,11 @@ class Predictor(nn.Module):
         self.transformer = Transformer(config)
 
     def forward(
-        self,
-        latents: Float[Tensor, "b t dim"],
-        actions: Float[Tensor, "b t dim"],
-        last_only: bool = False,
-    ) -> Float[Tensor, "b q out"]:
-        """Token ``t`` predicts the latent after frame ``t`` from frames and actions up to ``t``.
-
-        With ``last_only`` the result is that of the last token, and the last block computes its
-        query, output map and MLP for that token alone.
-        """
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t dim"]
+    ) -> Float[Tensor, "b t out"]:
+        """Token ``t`` predicts the latent after frame ``t`` from frames and actions up to ``t``."""
         tokens = self.dropout(latents + self.pos_embedding[:, : latents.shape[1]])
-        return self.transformer(tokens, actions, last_only)
+        return self.transformer(tokens, actions)
 
 
 class Embedder(nn.Module):
@@ -178,7 +163,7 @@ class Embedder(nn.Module):
             nn.Linear(config.smoothed_dim, hidden), nn.SiLU(), nn.Linear(hidden, config.emb_dim)
         )
 
-    def forward(self, blocks: Float[Tensor, "b t block"]) -> Float[Tensor, "b t emb"]:
+    def forward(self, blocks: Float[Tensor, "*b block"]) -> Float[Tensor, "*b emb"]:
         """Each block on its own; a kernel of width one is a matrix product, and computed as one."""
         smoothed = F.linear(blocks, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
         return self.embed(smoothed)

@@ -61,10 +61,3 @@ class JepaModel(nn.Module):
         tokens = self.predictor(latents, actions)  # (b, t, out)
         projected: Tensor = self.pred_proj(tokens.flatten(0, 1))  # (b * t, dim)
         return projected.view(*tokens.shape[:2], -1)
-
-    def predict_next(
-        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
-    ) -> Float[Tensor, "b dim"]:
-        """The last token of ``predict`` alone; equal to it in eval mode and cheaper."""
-        out: Tensor = self.pred_proj(self.predictor(latents, actions, last_only=True)[:, -1])
-        return out

@@ -71,7 +71,7 @@ class JepaRollout:
         """
         (v, h, _), (p, j, horizon, _) = histories.shape, future.shape
         blocks = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)
-        modulations = self.modulate(blocks)
+        modulations = self.modulate(self._embed(blocks.permute(2, 0, 1, 3)))
         runs = histories.transpose(0, 1).reshape(h, p, v // p, 1, -1).expand(-1, -1, -1, j, -1)
         latents = list(runs.unbind(0))  # (p, v / p, j, dim) each
         for end in range(h, h + horizon):
@@ -81,14 +81,20 @@ class JepaRollout:
         return torch.stack(latents[h:], dim=3).reshape(v, j, horizon, -1)
 
     def modulate(
-        self, blocks: Float[Tensor, "p j t width"]
+        self, embedded: Float[Tensor, "t p j emb"]
     ) -> Float[Tensor, "layers six t p 1 j hidden"]:
-        """Shifts, scales and gates of every layer under normalised action blocks."""
-        p, j, t, _ = blocks.shape
-        embedded = self._embed(blocks.permute(2, 0, 1, 3).flatten(1, 2))  # (t, p * j, emb)
+        """Shifts, scales and gates of every layer under embedded action blocks."""
+        t, p, j, _ = embedded.shape
         found = F.linear(F.silu(self._condition(embedded)), *self._modulation)
         parts = found.view(t, p, 1, j, len(self._layers), 6, -1)
         return parts.permute(4, 5, 0, 1, 2, 3, 6).contiguous()
+
+    def predict_next(
+        self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
+    ) -> Float[Tensor, "b dim"]:
+        """Predict the latent that follows the last one, under embedded action blocks."""
+        modulations = self.modulate(actions.transpose(0, 1)[:, :, None])
+        return self.step(latents.transpose(0, 1)[:, :, None, None], modulations)[:, 0, 0]
 
     def step(
         self,

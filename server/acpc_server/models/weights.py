@@ -40,6 +40,8 @@ PLAIN_NAME = re.compile(
     r"torch\.([a-z]+\d+|Size|device|\w+Storage)|torch\._utils\._rebuild_\w+|collections\.\w+|"
     r"torch\.serialization\._get_layout|numpy\..*|_codecs\.encode"
 )
+MAX_READ = 1024
+"""Characters of what a receipt says of the weights that were read."""
 MAX_HEADER_BYTES = 2**24
 """Header of a safetensors file; a tensor takes about a hundred bytes of it."""
 LFS_POINTER = b"version https://git-lfs"
@@ -58,6 +60,8 @@ class StateReader:
     config: JsonObject
     options: JsonObject = field(default_factory=dict)
     _backbone: StateReader | None = None
+    read: str = ""
+    """Of a file with several sets of weights, once read: which was taken, and which were not."""
 
     def parse_options(self, kind: type[Config]) -> Config:
         """Validate ``acpc.json``; raises UnsafeCheckpoint, as :func:`parse_config`."""
@@ -96,6 +100,7 @@ class StateReader:
         if others:
             hint = "acpc-server import takes one of these with --weights-key"
             log.warning("weights_left_out", file=self.filename, what=others, hint=hint)
+            self.read = f"{path or 'the top level'}, and not {', '.join(others)}"[:MAX_READ]
         return archive.tensors(unwrap(archive.entries(path), self.filename, wrapped=bool(path)))
 
     @cached_property

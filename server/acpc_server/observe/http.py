@@ -145,6 +145,7 @@ class _Server(ThreadingHTTPServer):
 class _Handler(BaseHTTPRequestHandler):
     server: _Server
     timeout = IDLE_SECONDS
+    server_version, sys_version = "acpc", ""
 
     def do_GET(self) -> None:
         """Answer, once."""

@@ -30,7 +30,7 @@ def drawing_work(views: Iterable[tuple[VisualChange, int]], pixels: int) -> floa
         if cost is None:
             cost = costs[id(spec)] = cost_of(spec)
             work += cost.once
-        work += cost.passes * frames * pixels + cost.view
+        work += cost.of_view(frames, pixels)
     return work
 
 

@@ -41,6 +41,10 @@ class Cost(NamedTuple):
     once: float = 0.0
     copies: float = 8.0
 
+    def of_view(self, frames: int, pixels: int) -> float:
+        """Work for a view of so many frames of so many pixels."""
+        return self.passes * frames * pixels + self.view
+
 
 # The cost of a kind that does not say it.
 UNKNOWN = Cost(100.0, 250e3)

@@ -14,7 +14,7 @@ from torch.nn import functional
 from acpc_server.errors import FailedPrecondition, InvalidArgument, below
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
-from acpc_server.perturb.price import PIECE_WORK, drawing_work
+from acpc_server.perturb.price import PIECE_WORK, cost_of
 from acpc_server.perturb.registry import (
     Cost,
     Frames,
@@ -84,7 +84,7 @@ def _step(
     on_cpu = first.device.type == "cpu"
     size = (CPU_VALUES if on_cpu else DEVICE_VALUES) // max(1, first.numel())
     if on_cpu:
-        work = drawing_work([(spec, len(first))], first.shape[-2] * first.shape[-1])
+        work = cost_of(spec).of_view(len(first), first.shape[-2] * first.shape[-1])
         size = min(size, int(PIECE_WORK // max(1.0, work)))
     size = max(1, size) if entry.many else 1
     views: list[Frames] = []

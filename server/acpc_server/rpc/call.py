@@ -135,11 +135,16 @@ class Call:
         self._subject = ""
         # Not uuid4, whose system call lets another thread have the interpreter first.
         made = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        self.request_id = self._header(REQUEST_ID_HEADER)[:MAX_REQUEST_ID] or made
+        headers = {key: value for key, value in self.metadata if isinstance(value, str)}
+        self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_REQUEST_ID] or made
         CALL_ID.set(self.request_id)
+        self._agent = headers.get("user-agent", "")[:MAX_AGENT]
         self._span: CallSpan | None = None
         if not method.probes:
-            self._span = begin_span(method.service, method.name, self._header("traceparent"))
+            parent = headers.get("traceparent", "")
+            self._span = begin_span(method.service, method.name, parent)
+        span = self._span  # for a bucket of a histogram; None where no trace is kept
+        self._exemplar = {"trace_id": span.trace_id} if span is not None and span.sampled else None
         method.started.inc()
 
     def identify(self, identify: Identify) -> None:
@@ -173,7 +178,11 @@ class Call:
         if data is None:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         message = await self._parsed(data)
-        self._use_id(getattr(message, "request_id", ""))
+        if given := getattr(message, "request_id", ""):
+            # Log lines that people read must not be written by callers.
+            self.request_id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
+            CALL_ID.set(self.request_id)
+        structlog.contextvars.bind_contextvars(request_id=self.request_id)
         if self.method.changes:
             self._subject = subject(self.method.path, message)
         return message
@@ -201,14 +210,6 @@ class Call:
     def aside(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a worker call ``work``, in turn with those of other callers."""
         return self._workers.run(self.caller, work, *args)
-
-    def _use_id(self, given: str) -> None:
-        """Call the request by the id that its message has, if any."""
-        if given:
-            # Log lines that people read must not be written by callers.
-            self.request_id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
-            CALL_ID.set(self.request_id)
-        structlog.contextvars.bind_contextvars(request_id=self.request_id)
 
     def when_over(self, callback: Callable[[], None]) -> None:
         """Have ``callback`` called when the call ends, or now if it has."""
@@ -276,8 +277,8 @@ class Call:
         self.log_access(code)
         if method.probes:
             return
-        name, agent = self.principal.name if self._known else "unknown", self._agent
-        method.metrics.count_call(name, agent, code, kind=method.kind, budget=budget)
+        name = self.principal.name if self._known else "unknown"
+        method.metrics.count_call(name, self._agent, code, kind=method.kind, budget=budget)
         if self._known:  # access control has logged the others, without filling the disk
             facts = {"service": method.service, "method": method.name, "seconds": round(seconds, 6)}
             log.info("rpc", **self._whose(code), **facts)
@@ -298,17 +299,3 @@ class Call:
             "user_agent": self._agent,
             **({} if self._span is None else {"trace_id": self._span.trace_id}),
         }
-
-    @property
-    def _exemplar(self) -> dict[str, str] | None:
-        """The call's trace, for a bucket of a histogram; None where no trace is kept."""
-        span = self._span
-        return {"trace_id": span.trace_id} if span is not None and span.sampled else None
-
-    @property
-    def _agent(self) -> str:
-        return self._header("user-agent")[:MAX_AGENT]
-
-    def _header(self, name: str) -> str:
-        given = next((value for key, value in self.metadata if key == name), "")
-        return given if isinstance(given, str) else ""

@@ -23,16 +23,16 @@ from acpc_server.scheduling import RETRY_SECONDS, has_place
 RESERVE_BYTES = 128 * 1024 * 1024
 
 
-class Reads(Protocol):
-    """A call whose messages are read."""
+class Read(Protocol):
+    """A call whose next message is to be read."""
 
     caller: str
 
     async def receive(self) -> bytes | None:
-        """Return the bytes of the next message, or None at the end of them."""
+        """The next message; None after the last."""
 
     def interrupt(self, error: AcpcError) -> None:
-        """End the call with an error, whatever it waits for."""
+        """End it with an error."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,6 @@ class Limits:
         held_bytes: What the messages of all calls under way may take before no other is read.
         limit: Of the time that a message may take.
         grace: Seconds that a read keeps its slot at least.
-        check_memory: Whether a read begins only while the host has memory for all.
     """
 
     def __init__(
@@ -85,8 +84,8 @@ class Limits:
         self._message_bytes = message_bytes
         self._most_bytes = held_bytes
         self._grace = grace
-        self._reads: dict[Reads, float] = {}  # since when each has its slot, the oldest first
-        self._line: dict[Reads, asyncio.Future[None]] = {}
+        self._reads: dict[Read, float] = {}  # since when each has its slot, the oldest first
+        self._line: dict[Read, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def enter(self, caller: str, *what: str) -> Callable[[], None]:
@@ -98,7 +97,19 @@ class Limits:
         """
         counted = [name for name in what if name in self._places]
         for name in counted:
-            self._check(caller, name)
+            held, total = self._held[name], self._places[name]
+            own, used = held[caller], held.total()
+            why = ""
+            if name == "calls" and self._per_caller and own >= self._per_caller:
+                why = f"this caller has {own} calls under way, and may have {self._per_caller}"
+            elif not has_place(total, used, own=own, callers=len(held) + (not own)):
+                why = (
+                    f"the server has {used} {name} under way, {own} of this caller, and takes "
+                    f"{total}; the last are for callers that have few"
+                )
+            if why:
+                reason = f"TOO_MANY_{name.upper()}"
+                raise ResourceExhausted(why, reason=reason, retry_after=RETRY_SECONDS)
         for name in counted:
             self._held[name][caller] += 1
 
@@ -110,22 +121,7 @@ class Limits:
 
         return leave
 
-    def _check(self, caller: str, name: str) -> None:
-        held, total = self._held[name], self._places[name]
-        own, used = held[caller], held.total()
-        if name == "calls" and self._per_caller and own >= self._per_caller:
-            why = f"this caller has {own} calls under way, and may have {self._per_caller}"
-        elif not has_place(total, used, own=own, callers=len(held) + (not own)):
-            why = (
-                f"the server has {used} {name} under way, {own} of this caller, and takes {total}; "
-                "the last are for callers that have few"
-            )
-        else:
-            return
-        reason = f"TOO_MANY_{name.upper()}"
-        raise ResourceExhausted(why, reason=reason, retry_after=RETRY_SECONDS)
-
-    async def read(self, call: Reads, limit: ReadLimit | None = None) -> bytes | None:
+    async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
         """Receive the call's first message; None when its caller has sent all.
 
         Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, or
@@ -146,7 +142,7 @@ class Limits:
             self._reads.pop(call, None)
             self._hand_out()
 
-    async def listen(self, call: Reads, limit: ReadLimit) -> bytes | None:
+    async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
         """Receive the next message of an open stream, which may be silent without a slot."""
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(

@@ -25,6 +25,8 @@ from acpc_server.rpc.request import DOMAIN, plain_status, read_page
 PREFIX = "operations/"
 WAIT_SECONDS = 60.0
 MAX_FILTER = 1000
+# Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
+MAX_LIST_BYTES = 3 * 2**20
 LABELS = ("checkpoint",)
 OPERATORS = {"state": "=", "kind": "=", "checkpoint": "=", "created": ">="}
 TERM = re.compile(r'\s*(?P<key>\w+)\s*(?P<operator>[<>]?=|[<>])\s*(?P<value>"[^"]*"|[^\s"]+)\s*')
@@ -85,6 +87,7 @@ def _life(job: Job) -> dict[str, Any]:
         "create_time": moment(job.created),
         "progress": job.progress,
         "attempts": job.attempts,
+        "caller": job.owner,
         **times,
     }
 
@@ -115,10 +118,15 @@ class OperationsServicer:
         page = read_page(request)
         wanted = read_filter(request.filter, self._writer.kinds)
         rows = self._jobs.list(page.start, len(page) + 1, wanted)
-        return operations_pb2.ListOperationsResponse(
-            operations=[self._writer.write(job) for job in rows[: len(page)]],
-            next_page_token=str(page.stop) if len(rows) > len(page) else "",
-        )
+        answer, size = operations_pb2.ListOperationsResponse(), 0
+        for count, job in enumerate(rows):
+            written = self._writer.write(job)
+            size += written.ByteSize()
+            if count == len(page) or (count and size > MAX_LIST_BYTES):
+                answer.next_page_token = str(page.start + count)
+                break
+            answer.operations.append(written)
+        return answer
 
     def CancelOperation(
         self, request: operations_pb2.CancelOperationRequest, context: Call

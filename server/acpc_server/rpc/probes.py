@@ -9,7 +9,6 @@ from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
 from google.protobuf.descriptor import FileDescriptor
-from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
@@ -39,12 +38,6 @@ class HealthService:
         if request.service not in self._serving:
             raise NotFound(f"no service is named {request.service[:100]!r}")
         return Answer(status=self._status(request.service))
-
-    async def List(self, request: Message, context: Call) -> Message:
-        """Answer whether each service serves now; grpcio-health-checking has it from 1.85 on."""
-        statuses = {name: Answer(status=self._status(name)) for name in self._serving}
-        answer: Message = health_pb2.HealthListResponse(statuses=statuses)
-        return answer
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Call

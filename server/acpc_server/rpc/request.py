@@ -120,7 +120,7 @@ def load(
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
     if field == "checkpoint":
-        checkpoints.count_request(loaded)
+        checkpoints.metrics.count_request(loaded.name)
     return loaded
 
 

@@ -134,7 +134,7 @@ class Admission:
                 limits = one.context.caller, one.context.remaining(), one.share
                 one.turns = self._turns(kind, *limits, counted=counted)
                 one.kind, counted = kind, True
-                one.context.waits = one.turns > 1.0
+                one.context.waits, one.context.expected = one.turns > 1.0, self.seconds(kind)
             finally:
                 if counted:
                     self._count(one, 1)

@@ -29,6 +29,7 @@ class RequestContext:
         calls: Device calls that it takes in all, pieces of drawing included, as far as is known.
         priced: What admission does about them.
         waits: Whether others are ahead of it, so that it may be late because of them.
+        expected: Seconds that it is expected to take alone.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class RequestContext:
         self.queue_seconds = self.compute_seconds = 0.0
         self.calls = 0.0
         self.priced: Callable[[float], None] | None = None
-        self.waits = False
+        self.waits, self.expected = False, 0.0
         self.cancelled = False
         self._lock = threading.Lock()
         self._waiting: Future[Any] | None = None

@@ -10,7 +10,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from acpc_server.errors import Cancelled, DeadlineExceeded, DeviceFailed, Unavailable
+from acpc_server.errors import (
+    Cancelled,
+    DeadlineExceeded,
+    DeviceFailed,
+    ResourceExhausted,
+    Unavailable,
+)
 from acpc_server.observe import Metrics
 from acpc_server.scheduling.admission import RETRY_SECONDS, Admission
 from acpc_server.scheduling.context import Priority, RequestContext
@@ -147,15 +153,31 @@ class DeviceQueue:
 
 
 def _is_wanted(chunk: Chunk) -> bool:
-    """Return whether to compute a chunk; reject it where its request should not go on."""
+    """Return whether to compute a chunk; reject it where its request should not go on.
+
+    One that others have kept waiting until it would be late is not begun.
+    """
     if isinstance(chunk.future, Future) and not chunk.future.set_running_or_notify_cancel():
         return False
+    context, now = chunk.context, time.monotonic()
     try:
-        chunk.context.check()
-    except (Cancelled, DeadlineExceeded) as error:
+        context.check()
+        deadline = context.deadline if context.waits else None
+        if deadline is not None and now + context.expected > deadline:
+            raise late(context.expected)
+    except (Cancelled, DeadlineExceeded, ResourceExhausted) as error:
         settle([(chunk, error)])
         return False
     return True
+
+
+def late(retry_after: float = RETRY_SECONDS) -> ResourceExhausted:
+    """Make the error of a request that others have kept waiting for too long."""
+    return ResourceExhausted(
+        "the device is busy, and this request would be late; allow more time or try again later",
+        reason="DEADLINE_CANNOT_BE_MET",
+        retry_after=max(retry_after, RETRY_SECONDS),
+    )
 
 
 def settle(outcomes: Iterable[tuple[Chunk, object]]) -> None:

@@ -92,6 +92,10 @@ class ScoreRun:
                 "partner": pack(pairs.partner.numpy()),
                 "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
                 "seen": {"history": card.history, "image_size": card.image_size},
+                "weights_read": {
+                    role: self._kind.loaded(spec.named(role)).model.card.weights_read
+                    for role in self._shards
+                },
             }
 
         self._opened = self._step("reading anchors", read)
@@ -165,7 +169,13 @@ class ScoreRun:
 
     def _conclude(self, scores: Mapping[Role, Json], seen: Sequence[LookResult] = ()) -> Json:
         spec, opened, engine = self._spec, self._opened, self._kind.engine
-        receipt = spec.receipt(opened["evaluated"], engine.device)
+        read = opened.get("weights_read", {})  # absent in the records of older jobs
+        receipt = spec.receipt(
+            opened["evaluated"],
+            engine.device,
+            read.get("checkpoint", ""),
+            read.get("reference", ""),
+        )
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
         engine.metrics.record_verdict(

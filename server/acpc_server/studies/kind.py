@@ -94,9 +94,10 @@ class StudyJobKind(AnchorJobKind):
         parts = [StudyTable.from_json(part) for part in measured]
         measurement = self._measurement(spec, opened)
         table = measurement.conclude(StudyTable.join(parts))
+        read = self.loaded(spec.checkpoint).model.card.weights_read
         return {
             **table.to_json(),
-            "receipt": spec.receipt(opened["digest"], self.engine.device).to_dict(),
+            "receipt": spec.receipt(opened["digest"], self.engine.device, read).to_dict(),
         }
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:

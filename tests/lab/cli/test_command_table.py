@@ -108,6 +108,7 @@ SHOWN = [
     Row("operations show mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
         script=[ended(PASSED, PASSED)]),
     Row("operations show 7", out=("0/4 encoding anchors",)),
+    Row("operations show mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
     Row("operations list --filter state=running", out=("operations/first", "operations/second")),
     Row("operations cancel 7", out=("operations/7: cancellation requested",)),
     Row("operations cancel 7", out=("operations/7: has ended already: succeeded",),

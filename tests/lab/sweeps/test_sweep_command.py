@@ -188,6 +188,6 @@ def test_a_terminal_shows_a_bar_and_then_the_table(
         table, _ = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 0
     text = shown.decode()
-    assert "0/2 cells done: 2 running" in text
+    assert "cells done" in text and "2 running" in text
     assert "cells a minute" in text
     assert "PASSED" in table.decode()

@@ -59,7 +59,7 @@ class FaultyDevice:
             return payloads
 
         context = RequestContext(Priority.INTERACTIVE)
-        work = Work("wrong", (), None, enter, 1, 1, drawing=0.0, coordinates=1, finish=id)
+        work = Work("wrong", (), None, enter, 1, 1, drawing=0.0, finish=id)
         self.engine.run(work, context)
 
     def ask(

@@ -1,11 +1,8 @@
 """Requests whose latents would not fit are rejected before anything is computed; pairs are cut."""
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,14 +13,13 @@ from acpc.contract import (
     Identity,
     PairComparison,
     PairRequest,
-    PoolCertificate,
 )
 from acpc_server.engine import DeviceClient
-from acpc_server.errors import InvalidArgument, ResourceExhausted
-from acpc_server.interactive import EncodedMoment, PairedCem, Planner, certify_pool, check_budget
+from acpc_server.errors import InvalidArgument
+from acpc_server.interactive import PairedCem, Planner, certify_pool, check_budget
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
 from shared_call import calls, together
-from waiting import GENEROUS_SECONDS, wait_until
+from waiting import GENEROUS_SECONDS
 
 LATENT = 4 * DIM  # bytes
 
@@ -148,61 +144,3 @@ def test_merged_pairs_in_pieces_are_the_same_pairs(
                 )
             unchanged = found.results[0]
             assert (unchanged.acpc, unchanged.error_drift.drift) == (0.0, 0.0)
-
-
-def test_few_hold_wide_predictions_however_many_ask(
-    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Six pools at once, two of them in pieces at a time; narrow ones need no place."""
-    planner = Planner(world.engine, max_frames=1000, max_predictions=100_000)
-    request = moment(views=noise(0.1))
-    wanted = certify_pool(world.open(request), pool(), context())
-    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": 8})
-    monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
-    monkeypatch.setattr(world.engine, "places", threading.BoundedSemaphore(2))
-    inside, most, lock, go_on = 0, 0, threading.Lock(), threading.Event()
-    rollout = EncodedMoment.rollout
-
-    def counted(*given: Any) -> torch.Tensor:  # noqa: ANN401
-        nonlocal inside, most
-        with lock:
-            inside += 1
-            most = max(most, inside)
-        assert go_on.wait(GENEROUS_SECONDS)
-        try:
-            return rollout(*given)
-        finally:
-            with lock:
-                inside -= 1
-
-    monkeypatch.setattr(EncodedMoment, "rollout", counted)
-
-    def ask() -> PoolCertificate:
-        session = planner.prepare(world.checkpoint(), request)
-        return certify_pool(session, pool(), context())
-
-    with ThreadPoolExecutor(6) as threads:
-        asked = [threads.submit(ask) for _ in range(6)]
-        try:
-            wait_until(lambda: most == 2)
-        finally:
-            go_on.set()
-        for one in asked:
-            found = one.result(GENEROUS_SECONDS)
-            np.testing.assert_allclose(found.clean_costs, wanted.clean_costs, rtol=1e-5)
-    assert (most, inside) == (2, 0)
-
-
-@pytest.mark.parametrize("ask", [plan_whole, compare])
-def test_plans_and_pairs_take_a_place_too(
-    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch, ask: Callable[[PlanningWorld], object]
-) -> None:
-    monkeypatch.setattr(world.engine, "places", threading.BoundedSemaphore(1))
-    with world.engine.places:
-        ask(world)  # narrow
-        monkeypatch.setattr("acpc_server.engine.client.UNCOUNTED_LATENTS", 0)
-        monkeypatch.setattr("acpc_server.engine.client.PATIENCE", 0.0)
-        with pytest.raises(ResourceExhausted) as caught:
-            ask(world)
-    assert caught.value.reason == "MEMORY_BUSY"
-    ask(world)

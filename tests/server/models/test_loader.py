@@ -153,6 +153,8 @@ def test_averages_beside_the_weights_are_left_out_and_the_log_says_so(
         assert not lines
         torch.testing.assert_close(latents(tmp_path), wanted)
     assert [(line["event"], line["what"]) for line in lines] == [("weights_left_out", [key])]
+    read = load_checkpoint(tmp_path, "run", device=torch.device("cpu")).card.weights_read
+    assert read == f"state_dict, and not {key}"
 
 
 def test_shards_are_named_as_such(tmp_path: Path) -> None:

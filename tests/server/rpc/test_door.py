@@ -173,18 +173,6 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
     assert refused.code == "UNIMPLEMENTED"
 
 
-@pytest.mark.skipif("List" not in HEALTH.methods_by_name, reason="grpcio-health-checking < 1.85")
-def test_health_lists_every_service() -> None:
-    health = HealthService()
-    health.tell({"": True, "acpc.v1.DiagnosticService": False})
-    with served({HEALTH: health}) as address, channel(address) as opened:
-        asked = health_pb2.HealthListRequest()
-        answer = health_pb2_grpc.HealthStub(opened).List(asked, timeout=GENEROUS_SECONDS)
-    found = {name: status.status for name, status in answer.statuses.items()}
-    not_serving = health_pb2.HealthCheckResponse.NOT_SERVING
-    assert found == {"": SERVING, "acpc.v1.DiagnosticService": not_serving}
-
-
 def test_messages_that_lack_a_byte_give_way_to_others() -> None:
     """As many as have a slot are taken in; who waits for a slot gets it after the grace."""
     body = message(bytes(2**20 - 1), length=2**20)

@@ -1,15 +1,18 @@
 """Operations: the filter of their list, and their times when a clock was set in between."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
+from itertools import pairwise
 from typing import Any
 
 import pytest
 from acpc.contract import Timing
 from acpc_server.errors import InvalidArgument
-from acpc_server.jobs import JobFilter, JobSpec, JobState
+from acpc_server.jobs import Job, JobFilter, JobSpec, JobState
 from acpc_server.rpc import OperationWriter
-from acpc_server.rpc.operations import read_filter
+from acpc_server.rpc.operations import OperationsServicer, read_filter
+from google.longrunning import operations_pb2
 from job_desk import bare_job
 
 KINDS = ["score_checkpoint", "run_study"]
@@ -97,3 +100,32 @@ def test_no_time_is_negative(
     message = Timing.message_type()
     assert OperationWriter([Told()]).write(job).metadata.Unpack(message)
     assert Timing.from_message(message) == Timing(*expected)
+
+
+@dataclass(frozen=True)
+class Listed:
+    """Jobs that are there, and written as operations of a megabyte each."""
+
+    count: int
+    kinds: tuple[str, ...] = tuple(KINDS)
+
+    def write(self, job: Job) -> operations_pb2.Operation:
+        operation = operations_pb2.Operation(name=job.job_id)
+        operation.metadata.value = bytes(2**20 - 2**6)
+        return operation
+
+    def list(self, start: int, most: int, _: JobFilter) -> list[Job]:
+        return [bare_job(job_id=f"{n}") for n in range(start, min(start + most, self.count))]
+
+
+def test_a_page_ends_before_a_message_does() -> None:
+    listed = Listed(7)
+    servicer = OperationsServicer(listed, listed)
+    tokens, names = ["", "3", "6", ""], []
+    for token, following in pairwise(tokens):
+        request = operations_pb2.ListOperationsRequest(page_token=token)
+        page = servicer.ListOperations(request, None)
+        assert page.ByteSize() < 2**22
+        assert page.next_page_token == following
+        names += [operation.name for operation in page.operations]
+    assert names == [f"{n}" for n in range(7)]

@@ -1,20 +1,17 @@
-"""Writes files atomically, locks folders that one call at a time may change, counts bytes."""
+"""Writes files atomically, and locks folders that one call at a time may change."""
 
 import contextlib
 import errno
 import fcntl
 import os
 import shutil
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from acpc_server.errors import Aborted, ResourceExhausted
-from acpc_server.observe import Metrics
 
 RETRY_SECONDS = 1.0
 _PART = ".part"
@@ -110,59 +107,3 @@ def folder_bytes(folder: Path) -> int:
             with contextlib.suppress(FileNotFoundError):
                 total += os.lstat(os.path.join(inner, name)).st_size  # noqa: PTH118  many files
     return total
-
-
-# Counting reads the whole store, so it is not done at every call.
-MEASURE_SECONDS = 10.0
-
-
-class Count(NamedTuple):
-    """Disk usage: finished sets, unfinished uploads, and the bytes of both."""
-
-    sets: int
-    staged: int
-    total_bytes: int
-
-
-class Usage:
-    """The bytes of the store, known roughly between counts, exactly at the limit."""
-
-    def __init__(self, count: Callable[[], Count], limit: int, metrics: Metrics) -> None:
-        self._count = count
-        self._limit = limit
-        self._metrics = metrics
-        self._lock = threading.Lock()
-        self._known = Count(0, 0, 0)
-        self._counted = 0.0
-
-    def measure(self) -> None:
-        """Count now."""
-        found = self._count()
-        with self._lock:
-            self._known, self._counted = found, time.monotonic()
-        self._report()
-
-    def recent(self) -> Count:
-        """Return a count that is some seconds old at most."""
-        if time.monotonic() >= self._counted + MEASURE_SECONDS:
-            self.measure()
-        return self._known
-
-    def reserve(self, more: int) -> None:
-        """Take bytes, or raise ResourceExhausted; the next count corrects."""
-        if self._known.total_bytes + more > self._limit:
-            self.measure()
-        with self._lock:
-            total = self._known.total_bytes + more
-            if total > self._limit:
-                raise ResourceExhausted(
-                    f"the anchor sets of this server are at their limit of {self._limit} bytes; "
-                    "delete sets that are not needed",
-                    reason="ANCHOR_STORE_FULL",
-                )
-            self._known = self._known._replace(total_bytes=total)
-        self._report()
-
-    def _report(self) -> None:
-        self._metrics.anchor_sets.set(self._known.sets)
-        self._metrics.anchor_bytes.set(self._known.total_bytes)

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
 from acpc_server.data.anchor_sets.files import (
-    Count,
-    Usage,
     discard,
     folder_bytes,
     held,
@@ -58,7 +57,8 @@ class AnchorStore:
     def __init__(self, root: Path, limits: AnchorLimits, metrics: Metrics) -> None:
         self.limits = limits
         self._metrics = metrics
-        self._usage = Usage(self._count, limits.store_bytes, metrics)
+        self._lock = threading.Lock()
+        self._bytes = 0  # of everything, roughly between counts
         self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         try:
             self._make_folders()
@@ -67,7 +67,7 @@ class AnchorStore:
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
                 "--anchor-dir"
             ) from error
-        self._usage.measure()
+        self._measure()
 
     def _make_folders(self) -> None:
         for folder in (self._sets, self._uploads, self._trash):
@@ -161,7 +161,7 @@ class AnchorStore:
                 reason="ANCHOR_SET_IN_USE",
             )
         discard(self._sets / digest, self._trash)
-        self._usage.measure()
+        self._measure()
 
     @contextmanager
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
@@ -180,8 +180,7 @@ class AnchorStore:
             self._metrics.anchor_uploads.inc()
             folder = self._folder(header.request_id)
             busy = f"upload {header.request_id!r} is in use by another call"
-            staged = self._usage.recent().staged
-            if staged >= MAX_STAGED and not folder.exists():
+            if not folder.exists() and len(self._staged()) >= MAX_STAGED:
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
                     reason="TOO_MANY_UPLOADS",
@@ -189,14 +188,14 @@ class AnchorStore:
             with volume_space(), held(folder, busy):
                 self._make_folders()
                 self._check_header(folder / HEADER, header)
-                upload = AnchorUpload(folder, self._sets, self._trash, header, self._usage.reserve)
+                upload = AnchorUpload(folder, self._sets, self._trash, header, self._reserve)
                 try:
                     yield upload
                 finally:
                     origin = "dataset" if header.source else "upload"
                     self._metrics.anchors_stored.labels(origin).inc(upload.appended)
                     if upload.finished:
-                        self._usage.measure()
+                        self._measure()
         finally:
             self._metrics.anchor_uploads.dec()
 
@@ -245,7 +244,7 @@ class AnchorStore:
             self._lapse(folder, now)
         for leftover in _folders(self._trash):
             discard(leftover, self._trash)
-        self._usage.measure()
+        self._measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
@@ -263,11 +262,32 @@ class AnchorStore:
     def _folder(self, request_id: str) -> Path:
         return self._uploads / hashlib.sha256(request_id.encode()).hexdigest()
 
-    def _count(self) -> Count:
+    def _staged(self) -> Sequence[Path]:
+        """Folders of unfinished uploads."""
+        return [folder for folder in _folders(self._uploads) if not (folder / DONE).exists()]
+
+    def _measure(self) -> None:
+        """Count the bytes of all sets and unfinished uploads, which reads the whole store."""
         sets = self.list()
-        staged = [f for f in _folders(self._uploads) if not (f / DONE).exists()]
-        of_sets = sum(stored.info.size_bytes for stored in sets)
-        return Count(len(sets), len(staged), of_sets + sum(map(folder_bytes, staged)))
+        staged = sum(map(folder_bytes, self._staged()))
+        with self._lock:
+            self._bytes = sum(stored.info.size_bytes for stored in sets) + staged
+        self._metrics.anchor_sets.set(len(sets))
+        self._metrics.anchor_bytes.set(self._bytes)
+
+    def _reserve(self, more: int) -> None:
+        """Take bytes, or raise ResourceExhausted; the next count corrects."""
+        if self._bytes + more > self.limits.store_bytes:
+            self._measure()
+        with self._lock:
+            if self._bytes + more > self.limits.store_bytes:
+                raise ResourceExhausted(
+                    f"the anchor sets of this server are at their limit of "
+                    f"{self.limits.store_bytes} bytes; delete sets that are not needed",
+                    reason="ANCHOR_STORE_FULL",
+                )
+            self._bytes += more
+        self._metrics.anchor_bytes.set(self._bytes)
 
 
 def _folders(path: Path) -> list[Path]:
