@@ -34,6 +34,7 @@ class Depot:
         folder: Files to upload are named relative to it.
         horizon: Future frames in a set that is made.
         reading: Decides the windows of a set that is made, where the file leaves them open.
+        dry: Store nothing; a dataset that would be frozen stays as it is.
     """
 
     client: AcpcClient
@@ -42,20 +43,26 @@ class Depot:
     folder: Path
     horizon: int
     reading: Reading = Reading.SERVER_DEFAULT
+    dry: bool = False
 
     def store(self, anchors: AnchorPlace) -> CellAnchors:
-        """Returns what to score on; the same anchors give the same set, however often."""
-        about, source = f"sweep {self.sweep}", anchors.drawn
+        """Returns what to score on; the same anchors give the same set, however often.
+
+        A set may be named by the beginning of its digest or by an alias, which the server resolves.
+        """
+        about, source, at = f"sweep {self.sweep}", anchors.drawn, self.client.anchors
         if anchors.upload:
-            arrays, upload = read_file(anchors, self.folder), self.client.anchors.upload
-            return self.link.ask(lambda: upload(arrays, description=about)).digest
+            arrays = self._read(anchors)
+            if self.dry:
+                return digest_of(arrays)
+            return self.link.ask(lambda: at.upload(arrays, description=about)).digest
         if source is None:
-            return self.link.ask(lambda: named(anchors, self.folder, self.client))
-        if not anchors.freeze:
+            return self.link.ask(lambda: at.get(anchors.set or "")).digest
+        if self.dry or not anchors.freeze:
             return source
-        create, request_id = self.client.anchors.create, self.request_id(anchors, source)
+        request_id = self.request_id(anchors, source)
         return self.link.ask(
-            lambda: create(
+            lambda: at.create(
                 source,
                 history=anchors.history or HISTORY,
                 horizon=self.horizon,
@@ -66,8 +73,11 @@ class Depot:
         ).digest
 
     def groups(self, anchors: AnchorPlace) -> Collection[str]:
-        """Returns the groups of views that the anchors have."""
-        return self.link.ask(lambda: groups_of(anchors, self.folder, self.client))
+        """Returns the groups of views of a file or a stored set; a dataset has none."""
+        if anchors.upload:
+            return self._read(anchors).views
+        digest = anchors.set
+        return self.link.ask(lambda: self.client.anchors.get(digest)).groups if digest else ()
 
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Returns the id of the job that makes a set; what the file leaves open is left out."""
@@ -79,27 +89,8 @@ class Depot:
         content += [str(self.reading)] if self.reading else []
         return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
 
-
-def named(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> CellAnchors:
-    """Returns what ``Depot.store`` would, storing nothing; of a frozen dataset, the dataset.
-
-    A set may be named by the beginning of its digest or by an alias, which the server resolves.
-    """
-    if anchors.upload:
-        return digest_of(read_file(anchors, folder))
-    return anchors.drawn or client.anchors.get(anchors.set or "").digest
-
-
-def groups_of(anchors: AnchorPlace, folder: Path, client: AcpcClient) -> Collection[str]:
-    """Returns the groups of views of a file or a stored set; a dataset has none."""
-    if anchors.upload:
-        return read_file(anchors, folder).views
-    return client.anchors.get(anchors.set).groups if anchors.set else ()
-
-
-def read_file(anchors: AnchorPlace, folder: Path) -> AnchorArrays:
-    """Reads the anchors of the file that ``upload`` names."""
-    try:
-        return load_anchors(folder / str(anchors.upload), anchors.history)
-    except ArgumentError as error:
-        raise Wrong(error.violations[0].description) from error
+    def _read(self, anchors: AnchorPlace) -> AnchorArrays:
+        try:
+            return load_anchors(self.folder / str(anchors.upload), anchors.history)
+        except ArgumentError as error:
+            raise Wrong(error.violations[0].description) from error

@@ -16,7 +16,7 @@ from acpc_client import Checkpoint, CheckpointRef
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.sweeps.anchors import Store
+from acpc_lab.sweeps.anchors import CellAnchors, Store
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.reading import Label, Wrong, as_value, brief, fill
 from acpc_lab.sweeps.shifts import Groups
@@ -132,11 +132,8 @@ class Planner:
         labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
         fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
         reference = self._reference(group.reference, fills) if group.reference else None
-        if group.anchors is None:
-            raise Wrong("lacks anchors")
-        filled = group.anchors.filled(lambda text: _fill(text, fills))
-        anchors = self.store(filled)
-        found = [x.among(self.groups(filled)) if isinstance(x, Groups) else [x]
+        place, anchors = self._anchors(group, fills)
+        found = [x.among(self.groups(place)) if isinstance(x, Groups) else [x]
                  for x in spec.shifts]  # fmt: skip
         shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
         for shift, seed, protocol in itertools.product(shifts, spec.seeds, spec.protocols):
@@ -152,6 +149,18 @@ class Planner:
                 until_decided=spec.until_decided,
                 labels=labels,
             )
+
+    def _anchors(self, group: Group, fills: Mapping[str, str]) -> tuple[AnchorPlace, CellAnchors]:
+        """Returns where the anchors of a group come from, and what to score on."""
+        if group.anchors is None:
+            raise Wrong("lacks anchors")
+        try:
+            place = group.anchors.filled(lambda text: _fill(text, fills))
+            return place, self.store(place)
+        except Wrong as wrong:
+            shared = group.anchors is self.spec.anchors
+            at = "anchors" if shared else f"{group.place}.anchors"
+            raise Wrong(str(wrong), at) from wrong
 
     def _members(self, group: Group) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
         """Yields the checkpoints of a group with the labels of its patterns, as they are listed."""

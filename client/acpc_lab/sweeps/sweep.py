@@ -13,7 +13,7 @@ from acpc_client import AcpcClient
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
-from acpc_lab.sweeps.anchors import Depot, groups_of, named
+from acpc_lab.sweeps.anchors import Depot
 from acpc_lab.sweeps.loading import folder_of, load_spec, read_spec
 from acpc_lab.sweeps.plan import Planner, SweepPlan, check_dropped
 from acpc_lab.sweeps.results import SweepResults
@@ -144,13 +144,9 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        folder = self.folder.parent
-        return Planner.of(
-            self.spec,
-            client.checkpoints.list(),
-            lambda anchors: named(anchors, folder, client),
-            lambda anchors: groups_of(anchors, folder, client),
-        ).plan()
+        depot = depot_of(self.spec, client, Link(client, patience=0.0), self.folder.parent)
+        dry = dataclasses.replace(depot, dry=True)
+        return Planner.of(self.spec, client.checkpoints.list(), dry.store, dry.groups).plan()
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
