@@ -1,11 +1,12 @@
 """Entry point of ``acpc``; says what to install when the extra [lab] is missing."""
 
-from acpc.extras import load_command
+from acpc.extras import explained, load_command
 
 
 def main() -> None:
     """Runs the command line."""
-    load_command("acpc", "acpc_lab.cli", "lab").main()
+    with explained("acpc", "lab"):  # commands are imported when they are used
+        load_command("acpc", "acpc_lab.cli", "lab").main()
 
 
 if __name__ == "__main__":
