@@ -138,9 +138,11 @@ def command(at: Scene, tell: Tell, *arguments: object) -> str:
         ) as process,
     ):  # fmt: skip
         assert process.stderr is not None
+        lines = []
         for line in process.stderr:
+            lines.append(line)
             tell(line.rstrip())
-        assert process.wait() == 3, "no reference, and its SR is low"
+        assert process.wait() == 3, lines  # no reference, and its SR is low
         answer.seek(0)
         return answer.read()
 
@@ -231,6 +233,8 @@ def test_a_follower_outlasts_its_server(
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(follower, at, told.append)
         try:
+            # One that follows another's job has seen it, or it would look for a server for 10 s.
+            wait_until(lambda: future.done() or follower is not watch_command or told[1:])
             wait_until(lambda: future.done() or at.faulty.hangs("state"))
             at.server.kill()
             wait_until(lambda: future.done() or any("is away" in line for line in told))
