@@ -62,13 +62,3 @@ def test_waits_take_no_worker(server: ServerProcess) -> None:
         operations.CancelOperation(operations_pb2.CancelOperationRequest(name=name))
         for wait in waits:
             assert wait.result(timeout=GENEROUS_SECONDS).error.code == 1, "cancelled"
-
-
-def test_compressed_messages_are_not_taken(server: ServerProcess) -> None:
-    with grpc.insecure_channel(server.address) as channel:
-        refused = wire.refusal(
-            lambda: DiagnosticServiceStub(channel).ComparePair(
-                wire.pair(), compression=grpc.Compression.Gzip, timeout=GENEROUS_SECONDS
-            )
-        )
-        assert refused.code == "UNIMPLEMENTED"
