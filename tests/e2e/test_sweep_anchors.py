@@ -1,4 +1,4 @@
-"""A sweep finds its jobs without its folder, and its anchors are stored once, at a real server."""
+"""The anchors of a sweep are stored once, at a real server."""
 
 import json
 from pathlib import Path
@@ -30,6 +30,19 @@ def write_sweep(folder: Path, name: str, **more: object) -> Path:
     file = folder / "sweep.yaml"
     file.write_text(json.dumps(document))  # JSON is YAML
     return file
+
+
+def test_frozen_anchors_are_stored_once_and_scored(
+    job_world: JobWorld, job_server: ServerProcess
+) -> None:
+    anchors = {"dataset": "rooms.h5", "task": "tworoom", "count": 20, "freeze": True}
+    file = write_sweep(job_world.root / "frozen", "frozen", anchors=anchors)
+    with AcpcClient(job_server.address) as client:
+        before = {stored.digest for stored in client.anchors.list()}
+        results = Sweep.load(file).run(client, poll=0.05)
+        (digest,) = {stored.digest for stored in client.anchors.list()} - before
+    assert {item.cell.anchors for item in results} == {digest}
+    assert {item.score.receipt.anchors_digest for item in results} == {digest}
 
 
 def test_anchors_of_ones_own_are_uploaded_once(
