@@ -257,6 +257,8 @@ def test_equal_content_is_sent_once(client: AcpcClient) -> None:
     repeated = client.anchors.upload(anchors, description="two", progress=told.append)
     assert repeated.digest == first.digest
     assert told[-1].sent_bytes == 0
+    newer = client.anchors.upload(arrays(5, 41)[0])
+    assert [one.digest for one in client.anchors.list()][:2] == [newer.digest, first.digest]
 
 
 def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) -> None:

@@ -21,6 +21,10 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool
 from acpc_server.interactive.pieces import (
     bounds_of,
+    choices_of,
+    join_costs,
+    join_measures,
+    measure,
 )
 from acpc_server.numerics.cost_bounds import PoolBounds
 from planning_world import DIM, PlanningWorld, context, moment, noise, pool
@@ -122,6 +126,22 @@ def test_copies_with_other_offsets_are_other_choices_in_whichever_piece(
     np.testing.assert_allclose(lifted, 5, rtol=1e-5)
     assert answer.clean_costs[8] == np.inf
     assert answer.distinct_candidates == 16
+
+
+def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorld) -> None:
+    """Also where their predictions differ in last bits, or here in all of them."""
+    session, pieces = world.open(moment(views=noise(0.1))), [slice(0, 2), slice(2, 4)]
+    rows = choices_of(torch.from_numpy(pool()[[0, 1, 0, 2]]))
+    assert rows.tolist() == [0, 1, 0, 3]
+    costs = torch.arange(4.0, dtype=torch.float64)
+    assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
+    latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
+    clean, views, goal = latents[0], latents[1:], session.goal
+    whole = measure(session.asked, (clean, views, goal), None)
+    parts = [measure(session.asked, (clean[each], views[:, each], goal), None) for each in pieces]
+    joined = join_measures(parts, rows)
+    assert torch.equal(joined.steps, whole.steps[:, rows])
+    assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])
 
 
 @pytest.mark.parametrize("where", ["view", "candidate"])
