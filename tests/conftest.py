@@ -129,15 +129,6 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Show the ten slowest files of each tier."""
-    reports = [one for some in terminalreporter.stats.values() for one in some]
-    tests = [report for report in reports if isinstance(report, pytest.TestReport)]
-    for tier, files in tiers.slowest_files(tests).items():
-        terminalreporter.section(f"slowest files, {tier}", sep="-")
-        terminalreporter.write_line("\n".join(files))
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
     processes.forbidden = item.get_closest_marker("unit") is not None

@@ -89,19 +89,6 @@ def test_what_will_not_pass_ends_the_wait_at_once(
     assert len(counterparty.requests["WatchOperation"]) == 1
 
 
-def test_no_patience_fails_at_once_with_the_name(side: Any, counterparty: Counterparty) -> None:
-    counterparty.refusals["WatchOperation"].extend([AWAY] * 9)
-    counterparty.refusals["GetOperation"].extend([AWAY] * 9)
-    with pytest.raises(ServerAway, match=f"acpc operations watch {NAME}"):
-        side.collect(lambda client: client.operations.watch(NAME), patience=0)
-
-
-def test_nobody_at_an_address_says_what_to_do(side_of: Any, unused_target: str) -> None:
-    with pytest.raises(ServerAway, match=r"within \d.* s .* start one there") as caught:
-        side_of(unused_target).ask(submit, patience=0.1, on_away=lambda _: None)
-    assert unused_target in str(caught.value)
-
-
 def test_another_program_on_the_port_is_no_server(side_of: Any) -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), SimpleHTTPRequestHandler) as other:
         Thread(target=other.serve_forever, daemon=True).start()

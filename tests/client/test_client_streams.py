@@ -12,7 +12,6 @@ from acpc.contract import GaussianNoise
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Pair
 from acpc_client.errors import (
-    ArgumentError,
     DeadlineExceeded,
     InvalidArgument,
     ResourceExhausted,
@@ -71,13 +70,6 @@ async def _noting(stream: AsyncIterator[Any], seen: list[str]) -> AsyncIterator[
     async for outcome in stream:
         seen.append(outcome.pair_id)
         yield
-
-
-def test_a_pair_that_cannot_be_sent_is_refused_by_name(side: Any, pair: Any) -> None:
-    wrong = Pair(np.zeros(3), np.zeros(3), GaussianNoise(0.08))
-    with pytest.raises(ArgumentError) as caught:
-        side.collect(lambda client: client.compare_pairs("a", [pair("0"), wrong]))
-    assert caught.value.argument == "history.dtype"
 
 
 @pytest.mark.parametrize("width", [4, 256])

@@ -29,15 +29,6 @@ def test_a_kind_without_parameters_is_read_or_names_the_one_it_lacks(kind: str) 
         assert error.field.startswith(f"{kind}.")
 
 
-@pytest.mark.parametrize("text", GRIDS)
-def test_what_is_typed_arrives(text: str) -> None:
-    for sent in parse_grid(text):
-        read = read_spec(sent.to_spec())
-        assert (read.kind, read.severity) == (sent.kind, sent.severity)
-        assert read.to_spec() == sent.to_spec()
-        assert parse_grid(str(sent)) == [sent]
-
-
 def test_an_even_kernel_is_the_next_odd_one_on_both_sides() -> None:
     sent = GaussianBlur(4)
     assert sent.severity == read_spec(sent.to_spec()).severity == 5.0

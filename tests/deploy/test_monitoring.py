@@ -1,8 +1,11 @@
 """Rules, dashboard and guide speak of series the server exports, and of all of them."""
 
 import re
+import shutil
 
 import grpc
+import processes
+import pytest
 from acpc.v1 import diagnostic_service_pb2
 from acpc_server.observe.metrics import JOB_STATES, OUTCOMES
 from acpc_server.scheduling import Priority
@@ -19,6 +22,7 @@ from deployment_files import (
     selectors,
     table,
 )
+from programs import missing
 
 SCRAPED = {"job", "instance"}
 # Series Prometheus makes itself.
@@ -129,3 +133,19 @@ def test_every_alert_has_a_unit_test_for_promtool() -> None:
     cases = read_yaml(DEPLOY / "prometheus" / "rules_test.yml")["tests"]
     tested = [check for case in cases for check in case.get("alert_rule_test", [])]
     assert {check["alertname"] for check in tested if check["exp_alerts"]} == alerts()
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["promtool", "check", "config", "prometheus.yml"],
+        ["promtool", "test", "rules", "rules_test.yml"],
+        ["amtool", "check-config", "alertmanager.yml"],
+    ],
+    ids=" ".join,
+)
+def test_the_tools_accept_the_files_and_the_rules_fire_as_written(command: list[str]) -> None:
+    if shutil.which(command[0]) is None:
+        missing("prometheus", "prometheus prometheus-alertmanager")
+    processes.run(command, cwd=DEPLOY / "prometheus")

@@ -257,19 +257,8 @@ def test_equal_content_is_sent_once(client: AcpcClient) -> None:
     repeated = client.anchors.upload(anchors, description="two", progress=told.append)
     assert repeated.digest == first.digest
     assert told[-1].sent_bytes == 0
-
-
-def test_sets_are_listed_in_pages_shown_and_deleted(client: AcpcClient) -> None:
-    made = [client.anchors.upload(arrays(5, seed)[0]).digest for seed in (50, 51, 52)]
-    listed = [one.digest for one in client.anchors.list(page_size=2)]
-    assert listed[:3] == made[::-1]
-    assert listed == [one.digest for one in client.anchors.list()]
-    for digest in made:
-        found = client.anchors.get(digest)
-        assert (found.digest, found.anchors, found.source) == (digest, 5, None)
-        client.anchors.delete(found)
-        with pytest.raises(errors.NotFound):
-            client.anchors.get(digest)
+    newer = client.anchors.upload(arrays(5, 41)[0])
+    assert [one.digest for one in client.anchors.list()][:2] == [newer.digest, first.digest]
 
 
 def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) -> None:
@@ -287,17 +276,6 @@ def test_a_set_made_from_a_dataset_says_so_and_is_made_once(client: AcpcClient) 
     assert client.anchors.create(one_each, horizon=4).digest != made.digest
     with pytest.raises(errors.InvalidArgument, match="only 3 episodes"):
         client.anchors.create(dataclasses.replace(one_each, count=4), horizon=4)
-
-
-def test_a_store_that_is_full_takes_what_fits(world: ServedWorld, tmp_path: Path) -> None:
-    anchors, _ = arrays(800, 60)
-    server = world.server(tmp_path / "state", anchor_store_mib=1)
-    with server as small, AcpcClient(small.address) as client:
-        with pytest.raises(errors.ResourceExhausted) as caught:
-            client.anchors.upload(anchors, compress=False)
-        assert caught.value.reason == "ANCHOR_STORE_FULL"
-        assert caught.value.retry_after is None
-        assert client.anchors.upload(arrays(50, 61)[0], compress=False).anchors == 50
 
 
 def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: AcpcClient) -> None:

@@ -18,7 +18,6 @@ from acpc.contract import (
     PlannerStudy,
     RandomShift,
     ScoreProtocol,
-    UntilDecided,
 )
 from acpc_client import AnchorArrays, AnchorSet, Score
 from acpc_client.aio.client import AsyncAcpcClient
@@ -93,12 +92,6 @@ def test_a_group_scores_as_the_draws_that_it_holds(client: AcpcClient, stored: A
     (digest,) = (x.digest for x in stored.extras if x.name == f"views/{GROUP.group}")
     assert given.receipt.parameters["given_views"] == {GROUP.group: digest}
     assert "given_views" not in drawn.receipt.parameters
-
-
-def test_a_group_decides_as_the_draws_that_it_holds(client: AcpcClient, stored: AnchorSet) -> None:
-    until = UntilDecided(batch=10)
-    drawn, given = (score(client, stored, shift, until_decided=until) for shift in (SHIFT, GROUP))
-    assert given.checkpoint == drawn.checkpoint
 
 
 @pytest.mark.parametrize(

@@ -51,13 +51,6 @@ def test_one_request_id_is_one_operation(calls: JobCaller) -> None:
     assert calls.get(first.name) == done, "the refused request left the first alone"
 
 
-def test_without_a_request_id_every_call_is_a_job_with_the_same_bytes(calls: JobCaller) -> None:
-    names = [calls.submit(quick()).name for _ in range(2)]
-    first, second = (calls.finished(name) for name in names)
-    assert names[0] != names[1]
-    assert first.response.SerializeToString() == second.response.SerializeToString()
-
-
 def test_a_running_job_stops_within_a_chunk(parts: Parts) -> None:
     server, calls = parts
     name = calls.submit(endless("running")).name
@@ -167,14 +160,6 @@ def test_a_reference_with_the_same_weights_is_measured_once(calls: JobCaller) ->
     assert result.reference.checkpoint.name == "twin"
     assert result.reference.anchor_values == result.checkpoint.anchor_values
     assert result.verdict.ir_relative == 1.0
-
-
-def test_a_shift_the_reference_does_not_feel_fails_the_job_by_name(calls: JobCaller) -> None:
-    still = job("still", perturbation={"identity": {}})
-    operation = calls.finished(calls.submit(still).name)
-    assert operation.error.code == code_pb2.FAILED_PRECONDITION
-    assert "relative IR is undefined" in operation.error.message
-    assert metadata(operation).state == pb.JOB_STATE_FAILED
 
 
 def test_a_list_tells_how_jobs_are_and_leaves_their_results_out(calls: JobCaller) -> None:

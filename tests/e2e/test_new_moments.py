@@ -10,7 +10,7 @@ import pytest
 import wire
 from acpc.contract import CemBudget, GaussianBlur, GaussianNoise
 from acpc_client import AcpcClient, AsyncAcpcClient, PoolCertificate, Receipt
-from acpc_client.errors import ArgumentError, InvalidArgument, SessionClosed
+from acpc_client.errors import InvalidArgument, SessionClosed
 from served_world import write_world
 from server_process import ServerProcess
 
@@ -95,13 +95,6 @@ def test_a_moment_that_is_wrong_ends_the_session_and_names_its_field(
         assert fields == ["start.past_blocks.shape"]
         with pytest.raises(SessionClosed):
             session.certify(POOL)
-
-
-def test_what_cannot_be_sent_leaves_the_session_open(server: ServerProcess) -> None:
-    with AcpcClient(server.address) as client, client.plan("lewm", **MOMENTS[0]) as session:
-        with pytest.raises(ArgumentError):
-            session.restart("lewm", FRAMES[0], FRAMES[4], **QUESTION)
-        assert session.certify(POOL).views
 
 
 def test_draws_bound_how_many_may_change_a_choice(server: ServerProcess) -> None:

@@ -1,9 +1,7 @@
 """The client's planning calls against a server process: agreement with float64 NumPy, and flow."""
 
 import asyncio
-import re
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +15,6 @@ from acpc.contract import CemBudget, CemReturn, GaussianNoise, Identity
 from acpc_client import PoolCertificate
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.sync.client import AcpcClient
-from acpc_command import acpc_command
 from numpy.typing import ArrayLike
 from reference_model import ReferenceModel
 from served_world import ServedWorld
@@ -162,26 +159,3 @@ def test_paired_plans_agree_where_they_are_certified(client: AcpcClient) -> None
         assert all(view.certified for view in answer.views[:3])
         assert not any(view.certified for view in answer.views[6:])
         assert any(view.first_divergence is not None for view in answer.views[6:])
-
-
-def rows_of(table: str) -> list[list[str]]:
-    lines = [line for line in table.splitlines() if line.startswith("gaussian_noise:")]
-    return [re.split(r"\s{2,}", line.strip()) for line in lines]
-
-
-def test_the_command_prints_the_grid_and_gates(server: ServerProcess, tmp_path: Path) -> None:
-    question, pool = Moment(3).question, Moment(3).pool
-    names = ("history", "goal", "past_blocks")
-    path = tmp_path / "pool.npz"
-    np.savez(path, candidates=pool, **{name: question[name] for name in names})
-    acpc = acpc_command(
-        "certify", "--input", path, "--checkpoint", "lewm", "--target", server.address,
-        "--shift", "gaussian_noise:0,0.0005,0.5", "--draws", 2, "--elites", 5,
-    )  # fmt: skip
-    shown = acpc()
-    cells = {row[0]: row[1] for row in rows_of(shown.stdout)}
-    assert list(cells) == ["gaussian_noise:0", "gaussian_noise:0.0005", "gaussian_noise:0.5"]
-    assert cells["gaussian_noise:0"] == "2/2"
-    assert cells["gaussian_noise:0.5"] == "0/2"
-    assert "largest certified severity of gaussian_noise: winner 0" in shown.stdout
-    acpc("--require", "top1", code=3)

@@ -100,26 +100,6 @@ def test_pictures_of_every_anchor_and_draw(
     assert found[0] == found[2]
 
 
-def test_the_worst_anchors_are_those_of_the_score(client: AcpcClient, scored: ScoreJob) -> None:
-    """What makes raw IR, with the frames of a preview; and nothing differs from itself."""
-    values = scored.result().checkpoint.anchor_values
-    assert values is not None and values.trajectory_ids is not None
-    found = client.worst_anchors(scored, 4, draw=1)
-    order = np.argsort(-values.radius)[:4].tolist()
-    assert [one.anchor for one in found.anchors] == order
-    previews = client.preview_anchors(scored, order, draw=1)
-    for one, preview in zip(found.anchors, previews, strict=True):
-        assert one.radius == values.draw_radius[one.anchor].mean()
-        assert one.trajectory == values.trajectory_ids[one.anchor]
-        assert (one.clean == preview.clean).all() and (one.perturbed == preview.perturbed).all()
-    same = client.compare_scores(scored, scored.name)
-    assert same.ir_raw.change == 0 and str(same.ir_raw.interval) == "unbounded"
-    assert same.trajectories == len(np.unique(values.trajectory_ids)) == 3
-    assert "the same checkpoint" in same.notes[0] and "24 windows are too few" in " ".join(
-        same.notes
-    )
-
-
 @pytest.mark.parametrize(
     ("anchors", "draw", "field", "message"),
     [

@@ -7,11 +7,9 @@ import pytest
 import wire
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_command import acpc_command
 from job_world import JobCaller, metadata, response
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
-from server_process import ServerProcess
 
 LIMIT, BATCH = 160, 40
 # Intervals need trajectories, of which the world's own dataset has three, looks need more.
@@ -19,8 +17,6 @@ EPISODES, NAME = (40,) * 200, "episodes.h5"
 DATASET = {"dataset": NAME, "task": "tworoom"}
 # What any anchors pass or fail, whatever the last bits of their numbers are.
 PASSES, FAILS = {"ir": 1e6, "sr": 1e-12}, {"ir": 1e-6, "sr": 1e-12}
-# Fewer eligible anchors than any verdict needs.
-FEW = 4
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -99,28 +95,3 @@ def test_without_a_number_or_a_protocol_it_measures_until_it_is_decided(caller: 
     named = caller.finished(caller.submit(request).name)
     assert metadata(named).request.dataset.count == 100
     assert not metadata(named).request.HasField("until_decided")
-
-
-@pytest.mark.parametrize(
-    ("thresholds", "dataset", "anchors", "codes"),
-    [
-        (PASSES, NAME, LIMIT, (0, 0)),
-        (FAILS, NAME, LIMIT, (3, 3)),
-        ({"ir": 1e6, "sr": 0.5}, "tworoom.h5", FEW, (None, 5)),
-    ],
-    ids=["passed", "failed", "undecided"],
-)
-def test_the_gate_of_a_real_score(
-    server: ServerProcess, thresholds: dict[str, float], dataset: str, anchors: int,
-    codes: tuple[int | None, int],
-) -> None:  # fmt: skip
-    """Of the same job, by its request id; a few anchors leave any SR undecided against a half."""
-    command = [
-        "score", "lewm", "--reference", "lewm-base", "--dataset", dataset, "--task", "tworoom",
-        "--shift", "gaussian_noise:0.08", "--draws", 2, "--horizon", wire.HORIZON,
-        "--anchors", anchors, "--t-ir", thresholds["ir"], "--t-sr", thresholds["sr"],
-        "--request-id", f"gate-{codes[1]}",
-    ]  # fmt: skip
-    acpc = acpc_command(*command, "--target", server.address)
-    for gate, code in zip(("point", "confident"), codes, strict=True):
-        acpc("--gate", gate, code=code)

@@ -9,7 +9,6 @@ import torch
 from acpc.contract import (
     CemBudget,
     DatasetAnchors,
-    DestroyedActions,
     DriftStudy,
     GaussianBlur,
     GaussianNoise,
@@ -19,7 +18,6 @@ from acpc.contract import (
     SensitivityStudy,
 )
 from acpc_client import AnchorSet
-from acpc_client.errors import InvalidArgument
 from acpc_client.results import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
@@ -171,15 +169,6 @@ def test_planner_as_the_released_code_draws_it(
     features = ["first_acpc_one_step_q90", "first_displacement_q90"]
     check(result, rows, dict.fromkeys(features), ["anchor", "first_divergence"])
     same(result.columns["first_clean_gap"], column(rows, "first_clean_gap"), 1.0)
-
-
-@pytest.mark.usefixtures("content")
-def test_a_set_that_is_too_short_for_whole_windows_is_refused(client: AcpcClient) -> None:
-    """Of a stored set the blocks of the released window are needed; a longer one has them."""
-    study = DriftStudy(SHIFTS, horizon=4, groups=3, destroyed=DestroyedActions.WINDOW)
-    short = client.anchors.create(source(count=6), history=3, horizon=9)
-    with pytest.raises(InvalidArgument, match="9 future frames, but this job needs 10"):
-        client.run_study("lewm", short, study)
 
 
 def test_geometry(client: AcpcClient, model: ReferenceModel, content: PublicColumns) -> None:

@@ -4,18 +4,10 @@ import json
 import socket
 from pathlib import Path
 
-import numpy as np
 import pytest
-from acpc.contract import DatasetAnchors, DriftStudy
-from acpc_client.sync.client import AcpcClient
 from acpc_command import Acpc, acpc_command
 from acpc_lab.studies import bundle
 from acpc_lab.studies.bundle import verify
-from acpc_lab.studies.measuring import (
-    CheckpointRows,
-    StudyCheckpoint,
-    read_checkpoints,
-)
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess
@@ -75,30 +67,6 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
         figure.unlink()
     acpc("plot", out, ACPC_TARGET="nowhere:1")
     assert verify(out).difference is None
-
-
-def test_rows_are_the_columns_the_server_answered(
-    acpc: Acpc, client: AcpcClient, tmp_path: Path
-) -> None:
-    checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
-    checkpoints.write_text(ONE)
-    study = DriftStudy(draws=1, horizon=4, groups=4)
-    anchors = DatasetAnchors("measured.h5", "tworoom", count=8)
-    direct = client.run_study("lewm", anchors, study).result()
-    _, options = STUDIES["drift"]
-    acpc("drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options)
-    rows = bundle.read(out).evidence().rows
-    for name, values in direct.columns.items():
-        np.testing.assert_array_equal(getattr(rows, name), values)
-
-
-@pytest.fixture
-def rows() -> tuple[StudyCheckpoint, ...]:
-    """Three checkpoints to measure."""
-    return read_checkpoints(CheckpointRows.of(
-        {"task": ["room"] * 3, "run": ["0", "1", "2"], "checkpoint": ["lewm", "lewm-base", "pldm"],
-         "dataset": ["measured.h5"] * 3, "preset": ["tworoom"] * 3}
-    ), count=8)  # fmt: skip
 
 
 def test_failures_have_exit_codes_and_leave_no_study(acpc: Acpc, tmp_path: Path) -> None:

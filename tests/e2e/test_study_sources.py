@@ -106,11 +106,3 @@ def test_a_set_gives_the_rows_of_the_dataset_it_was_made_from(
     assert of_set.receipt == of_dataset.receipt
     assert of_set.receipt.anchors_digest == stored.digest
     assert of_set.request["anchors"] == stored.digest
-
-
-def test_a_set_that_is_too_short_is_refused(client: AcpcClient) -> None:
-    source = DatasetAnchors("sources.h5", "tworoom", count=4, one_per_episode=True)
-    stored = client.anchors.create(source, history=3, horizon=6)
-    with pytest.raises(InvalidArgument, match="6 future frames, but this job needs 8") as caught:
-        client.run_study("lewm", stored, GeometryStudy(SHIFTS))
-    assert caught.value.violations[0].field == "anchor_set"

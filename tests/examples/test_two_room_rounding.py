@@ -7,18 +7,18 @@ import pytest
 import score_reference
 import torch
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
-from acpc_client import NumericMode
+from acpc_client import CheckpointScore, NumericMode
 from acpc_client.sync.client import AcpcClient
 from dataset import columns
 from example_scripts import EXAMPLES
 from public_dataset import PublicColumns, write_public_dataset
 from reference_model import ReferenceModel
-from rounding_world import check_agreement
 from served_world import served
 from waiting import GENEROUS_SECONDS
 
 SHIPPED = EXAMPLES / "two_room" / "checkpoints"
 COUNT, DRAWS = 20, 2
+AGREEMENT = 1e-4
 
 
 @pytest.fixture(scope="module")
@@ -43,6 +43,21 @@ def reference(name: str) -> ReferenceModel:
     state = torch.load(SHIPPED / name / "weights.pt", weights_only=True)
     config = json.loads((SHIPPED / name / "config.json").read_text())
     return ReferenceModel(config, {key: value.double() for key, value in state.items()})
+
+
+def check_agreement(found: CheckpointScore, ir_raw: float) -> str:
+    """Raw IR against float64, as the README states it; answers a line that says how near."""
+    floor = found.rounding_floor
+    assert floor is not None
+    error = abs(found.ir_raw - ir_raw)
+    floors = found.ir_raw / floor
+    said = f"IR {ir_raw:.4g}, {floors:.3g} floors, error {error / ir_raw:.1e} of it"
+    if floors > 100:
+        assert error <= AGREEMENT * ir_raw, said
+    # The two float64 computations differ by rounding too.
+    assert error <= floor / 100 + 1e-9 * ir_raw, said
+    assert bool(found.rounding_note) == (floors <= 10), said
+    return said
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
-"""Tiers: which one a test is in, which ones a run asks for, and how long their files took."""
+"""Tiers: which one a test is in, and which ones a run asks for."""
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -40,17 +38,3 @@ def selected(expression: str) -> frozenset[str]:
         return frozenset(TIERS)
     chosen = (tier for tier in TIERS if eval(expression, {name: name == tier for name in TIERS}))  # noqa: S307
     return frozenset(chosen)
-
-
-def slowest_files(reports: Iterable[pytest.TestReport], count: int = 10) -> dict[str, list[str]]:
-    """Lines of the files of each tier whose tests took longest, fixtures included."""
-    seconds: dict[str, Counter[str]] = defaultdict(Counter)
-    for report in reports:
-        tier = next((tier for tier in TIERS if tier in report.keywords), "unit")
-        seconds[tier][report.nodeid.partition("::")[0]] += report.duration
-    return {
-        f"{tier}: {sum(files.values()):.0f} s": [
-            f"{spent:8.2f} s  {file}" for file, spent in files.most_common(count)
-        ]
-        for tier, files in sorted(seconds.items())
-    }

@@ -140,7 +140,7 @@ def exact_margin(
     for bits in PRECISIONS:
         ends: dict[bool, list[tuple[Fraction, Fraction]]] = {True: [], False: []}
         for j in np.flatnonzero(~asked.infeasible[0]).tolist():
-            cost, bound = _candidate(clean[j], perturbed[j], goal, asked, bits)
+            cost, bound = exact_candidate(clean[j], perturbed[j], goal, asked, bits)
             sign, added = (1 if j in elites else -1), Fraction(asked.added[0, j])
             sides = sorted(added + cost[i] + sign * bound[i if sign > 0 else 1 - i] for i in (0, 1))
             ends[j in elites].append((sides[0], sides[1]))
@@ -156,7 +156,9 @@ def exact_margin(
 Interval = tuple[Fraction, Fraction]
 
 
-def _candidate(x: Array, y: Array, g: Array, asked: Asked, bits: int) -> tuple[Interval, Interval]:
+def exact_candidate(
+    x: Array, y: Array, g: Array, asked: Asked, bits: int
+) -> tuple[Interval, Interval]:
     """Enclosures of the cost without what is added, and of the bound."""
     cost, bound = [Fraction(0)] * 2, [Fraction(0)] * 2
     for term in asked.terms:

@@ -117,17 +117,6 @@ def test_a_gate_that_judged_nothing_is_no_pass(
     assert [case[0].tag for case in cases] == ["skipped"]
 
 
-def test_a_reference_alone_judges_nothing(
-    acpc: Acpc, root: Path, file: Path, party: JobParty
-) -> None:
-    party.listing["run"] = ["weights_epoch_1.pt"]
-    (root / "run/weights_epoch_2.pt").unlink()
-    document = yaml.safe_load(file.read_text())
-    reference = {"name": "run", "weights": "weights_epoch_1.pt"}
-    file.write_text(yaml.safe_dump({**document, "reference": reference}))
-    assert "nothing was judged" in acpc(code=5).stderr
-
-
 def test_a_ci_system_gets_a_case_per_checkpoint(
     acpc: Acpc, party: JobParty, tmp_path: Path
 ) -> None:

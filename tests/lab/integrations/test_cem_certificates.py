@@ -10,15 +10,12 @@ import grpc
 import numpy as np
 import pytest
 import torch
-from acpc.contract import GaussianNoise
 from acpc_client.errors import (
     ArgumentError,
     InvalidArgument,
     SessionClosed,
     Unavailable,
 )
-from acpc_client.retries import RetryPolicy
-from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates, breaker
 from cem_solvers import Opener, only, rising, rows, solver
@@ -135,21 +132,6 @@ def test_an_error_can_deny_the_rest_of_one_environment(
     assert hook.first_uncertified(0) == 0
     assert hook.certified(1)
     assert hook.history[0][0]["margin"] == [None, 0.5]
-
-
-def test_without_a_server_a_planner_that_denies_plans_on(
-    unused_target: str, history: np.ndarray
-) -> None:
-    with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as client:
-        noise = GaussianNoise(0.08)
-        goal = np.zeros(6, np.float32)
-        hook = CemCertificates(
-            lambda env: client.plan("a", history, goal, perturbations=noise, elite_count=2),
-            on_error="deny",
-        )
-        solver(hook).solve(rows(1))
-    assert all(isinstance(item.error, Unavailable) for item in hook.iterations[0])
-    assert not hook.certified()
 
 
 def test_a_server_that_is_away_is_left_alone_until_it_may_be_back(

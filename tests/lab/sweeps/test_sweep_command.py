@@ -3,8 +3,6 @@
 import csv
 import io
 import json
-import os
-import pty
 import signal
 import subprocess
 import sys
@@ -164,30 +162,3 @@ def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, targe
         _, told = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 130
     assert f"go on:      acpc sweep run {file}" in told
-
-
-@pytest.mark.process
-def test_a_terminal_shows_a_bar_and_then_the_table(
-    file: Path, party: JobParty, target: str
-) -> None:
-    party.looks = 3
-    ours, theirs = pty.openpty()
-    with processes.running(
-        [*COMMAND, str(file), "--target", target],
-        stdout=subprocess.PIPE,
-        stderr=theirs,
-        env={**os.environ, "COLUMNS": "160", "TERM": "xterm"},
-    ) as process:
-        os.close(theirs)
-        shown = b""
-        try:
-            while part := os.read(ours, 65536):
-                shown += part
-        except OSError:  # the other side has closed
-            pass
-        table, _ = process.communicate(timeout=GENEROUS_SECONDS)
-    assert process.returncode == 0
-    text = shown.decode()
-    assert "cells done" in text and "2 running" in text
-    assert "cells a minute" in text
-    assert "PASSED" in table.decode()

@@ -6,7 +6,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient
-from acpc_server.errors import Cancelled, ResourceExhausted
+from acpc_server.errors import ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import CARD, Held, PlainModel, frames
@@ -86,27 +86,6 @@ def test_equal_rows_of_a_rollout_share_the_first_ones_answer() -> None:
     found = engine.rollout(model, rows.expand(3, 1, 3).clone(), blocks, context, FP32)
     assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.0]
     engine.close()
-
-
-def test_a_withdrawn_request_leaves_the_batch_without_harm() -> None:
-    held = Held()
-    engine, model = DeviceClient(CPU, Metrics()), PlainModel(held)
-    context = RequestContext(INTERACTIVE)
-    with ThreadPoolExecutor(4) as pool:
-
-        def ask(mark: float, who: RequestContext) -> Future[Tensor]:
-            return pool.submit(lambda: engine.encode(model, frames(mark), who, FP32))
-
-        first = ask(0.0, RequestContext(Priority.JOB))
-        assert held.entered.wait(GENEROUS_SECONDS)
-        stays, goes = ask(1.0, RequestContext(INTERACTIVE)), ask(2.0, context)
-        context.cancel()
-        with pytest.raises(Cancelled):
-            goes.result(GENEROUS_SECONDS)
-        held.free.set()
-        first.result(GENEROUS_SECONDS)
-        assert stays.result(GENEROUS_SECONDS).tolist() == [[1.0] * 3]
-    assert 2.0 not in held.order
 
 
 def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits() -> None:

@@ -31,7 +31,6 @@ from pretended_cuda import (
     CUDA,
     HiddenSynchronisation,
     MixedDevices,
-    Watch,
     on_pretended,
     pretended_cuda,
 )
@@ -197,14 +196,8 @@ def _mask(x: Tensor) -> Tensor:
 
 FAULTS: dict[str, tuple[Callable[[Tensor], object], type[AssertionError]]] = {
     "item": (lambda x: x.sum().item(), HiddenSynchronisation),
-    "float": (lambda x: float(x.sum()), HiddenSynchronisation),
     "bool": (lambda x: bool((x > 0).all()), HiddenSynchronisation),
-    "tolist": (lambda x: x.tolist(), HiddenSynchronisation),
-    "equal": (lambda x: torch.equal(x, x), HiddenSynchronisation),
-    "nonzero": (lambda x: x.nonzero(), HiddenSynchronisation),
     "mask": (_mask, HiddenSynchronisation),
-    "unique": (lambda x: x.unique(), HiddenSynchronisation),
-    "cpu": (lambda x: x.cpu(), HiddenSynchronisation),
     "copy from the host": (lambda x: x.copy_(torch.zeros(4, 8)), HiddenSynchronisation),
     "a constant sent in every call": (lambda x: x + x.new_tensor([1.0] * 8), HiddenSynchronisation),
     "host tensor": (lambda x: x + torch.zeros(4, 8), MixedDevices),
@@ -228,24 +221,6 @@ def test_a_planted_fault_is_found_and_what_is_none_is_not(name: str) -> None:
             planted(x)
 
 
-class Faulty(FrozenJepa):
-    """A model with a fault of the kind that a processor hides."""
-
-    def encode(self, frames: Tensor) -> Tensor:
-        latents = super().encode(frames)
-        return latents if bool(torch.isfinite(latents).all()) else latents * 0
-
-
-def test_a_fault_planted_in_a_model_is_found_in_a_device_call(
-    engine: DeviceClient, model: FrozenJepa
-) -> None:
-    with pretended_cuda():
-        good = on_pretended(model)
-        faulty = Faulty(good.network, good.card, CUDA)
-        with pytest.raises(HiddenSynchronisation, match="in encode"):
-            engine.encode(faulty, torch.zeros(1, 3, SIDE, SIDE), context(), NumericMode.FP32)
-
-
 def test_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pretended_cuda() as watch:
         to_device(CUDA, torch.float32, torch.zeros(3))
@@ -255,12 +230,3 @@ def test_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(watch.waiting) == 1
         assert (there.dtype, watch.copies_in) == (torch.float64, [12, 12]), "widened there"
         assert to_host(there).device.type == "cpu"
-
-
-def test_the_pretended_device_ends_with_its_block() -> None:
-    with pretended_cuda() as watch:
-        assert isinstance(watch, Watch)
-    assert not torch.cuda.is_available()
-    with pytest.raises((RuntimeError, AssertionError)):
-        torch.zeros(1, device=CUDA)
-    assert torch.nn.Linear(2, 2).to(torch.float64).weight.dtype is torch.float64

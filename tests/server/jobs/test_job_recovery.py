@@ -133,6 +133,3 @@ def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
     again = ended(service, service.submit(counting_plan(12), "").job_id)
     assert again.result == done.result
     desk.close()
-
-
-"""With DBOS's own rests these take minutes."""

@@ -1,7 +1,7 @@
 """A million pools, random and adversarial: not one false certificate, and few true ones lost.
 
 A pool here is a clean pool under one view. Most are judged in wider floating point with a proven
-error; a certificate which that leaves open goes to the judge in exact integers.
+error; a certificate which that leaves open goes to the judge in fractions.
 """
 
 from collections.abc import Callable
@@ -13,18 +13,21 @@ import torch
 from acpc.arrays import NDArray
 from acpc.contract import Objective
 from acpc_server.numerics.cost_bounds import pool_bounds
-from exact_certificate import exact_pools
-from objective_certificate import Asked, JudgedObjective, judge
+from objective_certificate import Asked, JudgedObjective, exact_candidate, exact_margin, judge
 from pool_families import Array, Families, Pools, Said
 
 VIEWS, CANDIDATES, ELITES = 64, 5, 2
 
 
+def endpoints(pools: int) -> Asked:
+    """The cost of so many pools: the squared distance of the last step alone."""
+    nothing = np.zeros((pools, CANDIDATES))
+    return Asked(Objective(), False, nothing, nothing.astype(bool))
+
+
 def judged_pools(clean: Array, perturbed: Array, goal: Array) -> JudgedObjective:
-    """Pools (n, J, d) under views (n, views, J, d), of whose last step alone the cost is."""
-    nothing = np.zeros(clean.shape[:2])
-    asked = Asked(Objective(), False, nothing, nothing.astype(bool))
-    return judge(clean[:, :, None], perturbed[:, :, :, None], goal, asked)
+    """Pools (n, J, d) under views (n, views, J, d)."""
+    return judge(clean[:, :, None], perturbed[:, :, :, None], goal, endpoints(len(clean)))
 
 
 def positive(clean: Array, moved: Array, goal: Array) -> NDArray[np.bool_]:
@@ -75,12 +78,9 @@ def test_no_certificate_of_a_million_is_wrong(
     for count in (1, ELITES):
         said = Said.of(bounds, count)
 
-        def exactly(
-            row: int, view: int, said: Said = said, count: int = count
-        ) -> tuple[Fraction, Fraction]:
-            (pool,) = exact_pools(clean[row], perturbed[row, view][None], goal[row])
-            assert pool.selection_survives(count)
-            return pool.margin({*said.elites[row].tolist()})
+        def exactly(row: int, view: int, said: Said = said) -> tuple[Fraction, Fraction]:
+            pool = clean[row, :, None], perturbed[row, view, :, None], goal[row]
+            return exact_margin(*pool, endpoints(1), {*said.elites[row].tolist()})
 
         exact, certified = judged.margins(said.elites), said.certified
         true, lost = said.check(exact, judged.error, exactly)
@@ -101,8 +101,11 @@ def test_bounds_of_each_candidate_are_on_the_safe_side(
     clean, perturbed, goal = make(np.random.default_rng(3), 4)
     for row in range(len(clean)):
         bounds = pool_bounds(*(torch.from_numpy(part[row]) for part in (clean, perturbed, goal)))
-        for view, pool in enumerate(exact_pools(clean[row], perturbed[row], goal[row])):
+        for view, seen in enumerate(perturbed[row]):
             sides = zip(bounds.lower[view].tolist(), bounds.upper[view].tolist(), strict=True)
             for candidate, (lower, upper) in enumerate(sides):
                 if np.isfinite(lower) and np.isfinite(upper):
-                    assert pool.encloses(candidate, lower, upper)
+                    ends = clean[row, candidate, None], seen[candidate, None], goal[row]
+                    cost, bound = exact_candidate(*ends, endpoints(1), bits=200)
+                    assert Fraction(lower) <= cost[1] - bound[0]
+                    assert cost[0] + bound[0] <= Fraction(upper)
