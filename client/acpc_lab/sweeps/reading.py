@@ -101,7 +101,7 @@ def read_document(file: Path) -> Document:
         )
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
-        problem = getattr(error, "problem", None) or str(error)
+        problem = getattr(error, "problem", None) or " ".join(str(error).split())
         problem += "; text with { or [ in it needs quotes" if "{" in problem else ""
         raise SweepFileError(
             "", f"is no YAML: {problem}", None if mark is None else mark.line + 1

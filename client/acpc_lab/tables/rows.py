@@ -277,14 +277,16 @@ def _match(names: list[str], kind: type[Rows], where: str) -> None:
             hint = did_you_mean(name, known)
             if len(names) == 1 and re.search(r"[;\t]", name):
                 hint = "separate columns by commas"
-            about = f"unknown column {name!r}; the columns are {', '.join(known)}"
+            cut = repr(name[:80]) + "..." * (len(name) > 80)
+            about = f"unknown column {cut}; the columns are {', '.join(known)}"
             raise ArgumentError(where, "; ".join(filter(None, [about, hint])))
         if names.count(name) > 1:
             raise ArgumentError(where, f"column {name} occurs {names.count(name)} times")
     for field in kind.fields():
         if field.name not in names and not field.column.optional:
             raise ArgumentError(
-                where, f"column {field.name} is missing ({field.column.about}); found {names}"
+                where,
+                f"column {field.name} is missing ({field.column.about}); found {str(names)[:1000]}",
             )
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
+from torch.linalg import vector_norm
 
 from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources, drawing_of
 from acpc_server.encoding.views import distinct_views
@@ -28,6 +29,8 @@ from acpc_server.scheduling import Priority, RequestContext
 _Found: TypeAlias = "dict[bytes, Tensor | AcpcError | None]"
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
+# Float64 holds the squares of what is smaller, times the largest weights of an objective.
+LARGEST = 2.0**250
 
 
 @dataclass(frozen=True)
@@ -366,9 +369,10 @@ def check_block_width(card: ModelCard, width: int, field: str) -> None:
 
 
 def check_predictions(*latents: Tensor) -> None:
-    """Raise FailedPrecondition when the checkpoint gave NaN or infinity."""
-    if not all(bool(torch.isfinite(values).all()) for values in latents if values.numel()):
-        raise predictions_not_finite()
+    """Raise FailedPrecondition when the checkpoint gave NaN, infinity or what no cost holds."""
+    for values in latents:
+        if values.numel() and not float(vector_norm(values, math.inf)) < LARGEST:
+            raise predictions_not_finite()
 
 
 def predictions_not_finite() -> FailedPrecondition:

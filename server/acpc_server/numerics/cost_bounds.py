@@ -325,11 +325,13 @@ def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
         margin = torch.full_like(lower[..., 0], math.inf)
         return Certificate(certified=margin > 0, margin=margin)
     elite = elite_indices(bounds.clean_costs, elite_count)
-    gap = choice_gap(lower, upper, elite, choices)
+    gap = choice_gap(lower, upper.clamp(max=torch.finfo(upper.dtype).max), elite, choices)
     finite = torch.isfinite(lower) & torch.isfinite(upper)
     # An infeasible candidate costs infinity; what overflows has no such lower bound.
-    finite = (finite | torch.isposinf(lower)).all(dim=-1)
-    finite &= torch.isfinite(bounds.clean_costs.gather(-1, elite)).all(dim=-1)
+    finite = (finite | torch.isposinf(lower)).all(dim=-1) | torch.isposinf(gap)
+    for costs in (bounds.clean_costs, bounds.perturbed_costs):
+        chosen = costs.gather(-1, elite.expand(*costs.shape[:-1], -1))
+        finite = finite & torch.isfinite(chosen).all(dim=-1)
     # Above 0 it also proves that the computed order put the true elites first.
     margin = _below(_below(gap) / bounds.divisor)
     margin = margin.masked_fill(torch.isposinf(gap), math.inf)  # no feasible rival

@@ -38,8 +38,8 @@ READMIT_SECONDS = 5.0
 SEND_SECONDS = 30.0
 NOT_TAKEN = f"the answer was not taken for {SEND_SECONDS:g} seconds; read the answers of a stream"
 # A caller over its limit hears of it after a pause, or its next calls would fill the event loop; of
-# so many calls at a time.
-PAUSE_SECONDS, MAX_PAUSED = 0.5, 2048
+# so many calls at a time, and of no more in a second.
+PAUSE_SECONDS, MAX_PAUSED, MAX_REFUSED = 0.5, 2048, 250
 
 
 class Door(grpc.GenericRpcHandler):
@@ -199,7 +199,7 @@ class _Served:
             if self.door.paused < MAX_PAUSED:
                 self.door.paused += 1
                 try:
-                    await asyncio.sleep(PAUSE_SECONDS)
+                    await asyncio.sleep(max(PAUSE_SECONDS, self.door.paused / MAX_REFUSED))
                 finally:
                     self.door.paused -= 1
             raise

@@ -36,6 +36,7 @@ def test_a_csv_with_comments_blank_lines_spaces_and_another_order_reads() -> Non
         (f"{GOOD}# note\n\nmaze,1,blur,-1,0.9,12\n", ["line 5, column ir_rel", "'-1'"]),
         (f"{GOOD}maze,1,blur,0.5,0.9\n", ["line 3", "found 5 cells, wanted 6"]),
         (f"{HEADER},ir_rell\n", ["line 1", "unknown column 'ir_rell'", "did you mean 'ir_rel'?"]),
+        ("[" * 100_000, ["line 1", "unknown column '" + "[" * 80 + "'...; the columns"]),
         (f"{HEADER},sr\n", ["line 1", "column sr occurs 2 times"]),
         ("task,run,shift,ir_rel,sr\n", ["line 1", "column success_gain is missing"]),
         (HEADER.replace(",", ";"), ["line 1", "unknown column", "separate columns by commas"]),

@@ -310,6 +310,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
         Sweep.load(tmp_path / "bytes.yaml")
 
 
+def test_a_mistake_of_yaml_takes_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SweepFileError) as refused:
+        read(tmp_path, "name: \0\n")
+    assert "control characters are not allowed" in refused.value.message
+    assert "\n" not in refused.value.message
+
+
 GROUPS = ("hue:0.5", "hue:1", "light:1")
 
 

@@ -299,6 +299,15 @@ def test_pools_that_do_not_fit_are_refused(
     assert (caught.value.field, caught.value.reason) == (field, reason)
 
 
+def test_predictions_whose_costs_no_number_holds_are_no_certificate(world: PlanningWorld) -> None:
+    """In fp64 alone: float32 ends before."""
+    session = world.open(moment())
+    far = replace(session.latents, views=torch.full_like(session.views, 1e76, dtype=torch.float64))
+    with pytest.raises(FailedPrecondition) as caught:
+        session.asked.with_latents(far)
+    assert caught.value.reason == "PREDICTION_NOT_FINITE"
+
+
 def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
     session = world.open(moment())
     gone = replace(session.latents, clean=torch.full_like(session.clean, float("inf")))

@@ -7,6 +7,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
+from acpc.contract import Objective
+from acpc_server.numerics import PoolCost
 from acpc_server.numerics.cost_bounds import (
     PoolBounds,
     choice_gap,
@@ -103,6 +105,19 @@ def test_a_single_choice_is_certified_whatever_overflows(far: float) -> None:
     for certificate in found:
         assert certificate.certified.all()
         assert (certificate.margin == math.inf).all()
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_what_is_alone_feasible_is_certified_whatever_its_bound(place: int) -> None:
+    """An infeasible candidate costs infinity, so no view can make it the winner."""
+    rivals = sorted({0, 1, 2} - {place})
+    actions = torch.arange(3.0).reshape(3, 1, 1)
+    cost = PoolCost(Objective(), 2, actions, endpoint_tolerance=1e200, infeasible=rivals)
+    clean = torch.arange(6.0).reshape(3, 1, 2)
+    bounds = cost.bounds(clean, clean[None] + 1, torch.zeros(2))
+    assert torch.isinf(bounds.bounds[0, place])
+    assert top1_certificate(bounds).margin.item() == math.inf
+    assert not elite_certificate(bounds, 2).certified, "an elite that is infeasible"
 
 
 @given(pools())

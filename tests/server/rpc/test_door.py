@@ -5,6 +5,7 @@ import gc
 import logging
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +18,7 @@ from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.errors import NotFound
 from acpc_server.rpc import Call, HealthService, Reflection
+from acpc_server.rpc.door import MAX_REFUSED
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -271,6 +273,31 @@ def test_a_caller_over_its_limit_hears_of_it_after_a_pause_and_others_do_not_wai
         refused = [wire.refusal(call.result) for call in many if call.done()]
         assert {(r.code, r.reason) for r in refused} == {("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")}
         go_on.set()
+
+
+def test_the_more_calls_are_over_a_limit_the_longer_each_waits_to_hear_of_it() -> None:
+    """So that a caller who asks again at once, however often, takes little of the event loop."""
+    begun, go_on = threading.Event(), threading.Event()
+
+    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
+        begun.set()
+        assert go_on.wait(GENEROUS_SECONDS)
+
+    with (
+        served({SERVICE: Checkpoints(work)}, places={"calls": 4}, threads=8) as address,
+        channel(address) as opened,
+    ):
+        ask = CheckpointServiceStub(opened).ListCheckpoints
+        held = ask.future(pb.ListCheckpointsRequest(), timeout=GENEROUS_SECONDS)
+        assert begun.wait(GENEROUS_SECONDS)
+        started = time.monotonic()
+        many = [
+            ask.future(pb.ListCheckpointsRequest(), timeout=GENEROUS_SECONDS) for _ in range(504)
+        ]
+        wait_until(lambda: sum(call.done() for call in many) >= 500)
+        assert time.monotonic() - started >= 500 / MAX_REFUSED
+        go_on.set()
+        held.result()
 
 
 @pytest.mark.parametrize("bug", [lambda *_: sys.exit(3), lambda *_: 1 / 0])
