@@ -125,10 +125,11 @@ class Cancel(_OneJob):
     def run(self) -> None:
         """Asks, and says so where the job has ended already."""
         with self.connect() as client:
-            client.operations.cancel(self.name)
-            now = client.operations.get(self.name)
+            name = client.operations.get(self.name).name
+            client.operations.cancel(name)
+            now = client.operations.get(name)
         ended = f"has ended already: {now.state.name.lower()}"
-        render.line(f"{self.name}: {ended if now.done else 'cancellation requested'}")
+        render.line(f"{name}: {ended if now.done else 'cancellation requested'}")
 
 
 @app.command("delete", cls=Command)
@@ -139,5 +140,6 @@ class Delete(_OneJob):
     def run(self) -> None:
         """Deletes it."""
         with self.connect() as client:
-            client.operations.delete(self.name)
-        render.line(f"{self.name}: deleted")
+            name = client.operations.get(self.name).name
+            client.operations.delete(name)
+        render.line(f"{name}: deleted")

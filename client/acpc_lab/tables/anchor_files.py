@@ -47,7 +47,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         if "frames" in missing and path.suffix == ".npz":
             from acpc.datasets import unread  # noqa: PLC0415 - slow to import
 
-            wanted += f"; or, where {unread(path.name, 'npz')}"
+            wanted += f". If it holds something else: {unread(path.name, 'npz')}"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
         try:

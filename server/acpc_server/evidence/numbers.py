@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from acpc.contract import EvidenceOptions, Population, ScoreProtocol
 from acpc.evidence import (
+    FEW_OF_ALL,
     CheckpointSample,
     Resampled,
     Weights,
@@ -121,7 +122,9 @@ class _Side:
         self._dataset = options.population is Population.DATASET
         self._windows, self._count = windows, len(group)
         # A pair is drawn as often as both of its ends: less certain than an anchor by so much.
-        self._stretch = 1.0 if windows is None else math.sqrt(1 + len(group) / windows)
+        self._stretch = 1.0
+        if windows is not None and windows <= FEW_OF_ALL * len(group):  # those that are counted
+            self._stretch = math.sqrt(1 + len(group) / windows)
         self._method = METHODS[options.population]
         order = np.argsort(sample.radius, kind="stable")
         self._radius, self._group = sample.radius[order], group[order]
@@ -197,7 +200,7 @@ class _Side:
         self.ir_high[rows] = np.append(self._radius, math.inf)[high]
 
         first, second = self._ends
-        if self._windows is not None:
+        if self._windows is not None and self._stretch > 1:
             mean = self._windows / self._count
             weights, unseen = mean + (weights - mean) * self._stretch, unseen * self._stretch
         own = weights[:, first]

@@ -67,6 +67,22 @@ def test_where_all_windows_are_measured_nothing_is_uncertain() -> None:
     assert found.confident_outcome is not Outcome.UNDECIDED
 
 
+@pytest.mark.parametrize("apart", [1.0, 3.0])
+def test_sr_of_a_sample_of_a_large_dataset_is_a_share_whatever_the_size(apart: float) -> None:
+    pair = World(apart=apart).draw(80, np.random.default_rng(2))
+    first, second = (
+        judge(
+            *(replace(side, windows=windows) for side in pair),
+            PROTOCOL,
+            Thresholds(),
+            of_dataset(),
+        ).sr
+        for windows in (101 * 80, 880 * 80)
+    )
+    assert 0 <= first.lower < first.upper <= 1
+    assert (first.lower, first.upper) == (second.lower, second.upper)
+
+
 @given(st.integers(20, 60), st.integers(0, 60), st.sampled_from([0.5, 0.9]))
 def test_bounds_of_a_quantile_are_the_hypergeometric_ones(
     count: int, more: int, quantile: float
