@@ -9,7 +9,7 @@ import pytest
 from acpc.contract import ScoreProtocol, read_spec
 from acpc_server.settings import Settings
 from deployment_files import GUIDE
-from google.protobuf import descriptor_pool, json_format
+from google.protobuf import json_format
 from grpc_health.v1 import health_pb2
 from methods import METHODS, methods_of, request_of
 
@@ -39,16 +39,9 @@ def _message(call: list[str]) -> Any:  # noqa: ANN401 - whichever message the ca
 @pytest.mark.parametrize("call", CALLS, ids=lambda call: call[-1])
 def test_a_grpcurl_call_fits_the_wire(call: list[str]) -> None:
     """json_format refuses unknown fields and values of the wrong type."""
-    assert call[0] == "-plaintext"
     assert call[-2] == f"localhost:{Settings.model_fields['port'].default}"
     message = _message(call)
     assert message.ByteSize() > 0 or "-d" not in call
-
-
-def test_the_guide_calls_what_an_operator_needs() -> None:
-    methods = {call[-1].split("/")[1] for call in CALLS}
-    assert methods >= {"Check", "ListCheckpoints", "ScoreCheckpoint", "WatchOperation"}
-    assert any(call[-1] == "list" for call in _grpcurl())
 
 
 def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_stated() -> None:
@@ -61,12 +54,6 @@ def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_st
     assert (silent.quantile, silent.margin) == (0.90, 0.10)
 
 
-def test_described_messages_exist() -> None:
-    for call in _grpcurl():
-        if "describe" in call:
-            descriptor_pool.Default().FindMessageTypeByName(call[-1])
-
-
 def test_every_variable_in_the_guide_is_a_setting() -> None:
     names = {name.lower() for name in re.findall(r"ACPC_([A-Z][A-Z_]*[A-Z])", TEXT)}
     assert names <= {*Settings.model_fields, "config", "target"}
@@ -77,11 +64,3 @@ def test_every_default_in_the_guide_is_that_of_the_setting() -> None:
     stated = {name.lower(): float(value) for name, value in rows}
     assert stated.keys() >= {"max_queue", "max_frames", "job_lease_seconds"}
     assert stated == {name: float(Settings.model_fields[name].default) for name in stated}
-
-
-def test_every_flag_of_the_server_in_the_guide_is_a_setting() -> None:
-    script = "".join(BLOCKS).replace("\\\n", " ")
-    lines = re.findall(r"acpc-server serve ([^\n]*--[^\n]*)", script)
-    flags = {flag for line in lines for flag in re.findall(r"--([\w-]+)", line)}
-    assert {"checkpoint-root", "executor-id"} <= flags
-    assert {flag.replace("-", "_") for flag in flags} <= {*Settings.model_fields, "config"}

@@ -46,11 +46,6 @@ def test_the_probe_is_a_module_of_the_server() -> None:
     assert "--start-period" in options
 
 
-def test_the_ports_are_the_defaults_of_the_settings() -> None:
-    defaults = {Settings.model_fields[name].default for name in ("port", "metrics_port")}
-    assert {int(port) for port in _only("EXPOSE").split()} == defaults
-
-
 def test_every_variable_is_a_setting_and_every_folder_a_volume() -> None:
     ours = {name: value for name, value in _environment().items() if name.startswith("ACPC_")}
     assert {name.removeprefix("ACPC_").lower() for name in ours} <= set(Settings.model_fields)

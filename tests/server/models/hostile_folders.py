@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 import safetensors.torch
 import torch
-from payload import Payload
 from public_checkpoint import (
     OLD_NAMES,
     public_config,
@@ -30,6 +29,16 @@ WITNESS = "EXECUTED"
 NAME = "victim"
 DROP = object()
 QKV = "predictor.transformer.layers.0.attn.to_qkv.weight"
+
+
+class Payload:
+    """Leaves a file behind when it is unpickled without restrictions."""
+
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, (f"touch '{self.witness}'",)
 
 
 class Ref(NamedTuple):

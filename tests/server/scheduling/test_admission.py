@@ -4,6 +4,7 @@ import random
 import time
 from collections import Counter
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 
 import pytest
 from acpc_server.errors import (
@@ -14,10 +15,19 @@ from acpc_server.errors import (
     ResourceExhausted,
 )
 from acpc_server.scheduling import Admission, Priority, RequestContext
-from clocks import Clock
 
 SHORT, LONG = "ComparePair", "PlanPaired"
 Asks = tuple[str, float, str]  # method, seconds, caller
+
+
+@dataclass
+class Clock:
+    """A clock that goes on when ``now`` is moved."""
+
+    now: float = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
 def context(seconds: float | None = None, caller: str = "") -> RequestContext:
