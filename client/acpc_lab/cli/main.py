@@ -26,6 +26,7 @@ COMMANDS = {
         "Does this visual change alter the plan that CEM returns?",
     ),
     "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
+    "check-fit": ("check_fit.CheckFit", "Does this checkpoint predict these data at all?"),
     "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
     "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
     "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
@@ -121,6 +122,7 @@ def acpc(
         acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest --shift blur
         acpc diff before.json after.json
         acpc init rooms.lance --output rooms.yaml
@@ -136,7 +138,8 @@ def acpc(
         0    done; the screen passed, or was inconclusive without a reference
         1    the server rejected the call, or could not answer it
         2    wrong usage
-        3    the screen failed, `certify --require` was not met, or `diff --gate` found it worse
+        3    the screen failed, the checkpoint does not fit its data, `certify --require` was not
+             met, or `diff --gate` found it worse
         4    the job failed or was cancelled; a cell of the sweep has no score
         5    undecided: the anchors are too few to say, or nothing was judged
         130  interrupted; a job that was submitted goes on at the server

@@ -68,7 +68,7 @@ class _Reporter:
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
         render.notes(scored.results.inconsistencies, "error")
         render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome is Outcome.FAILED:
+        if self.on_fail is not None and scored.outcome.rejects:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:

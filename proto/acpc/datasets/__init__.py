@@ -15,10 +15,12 @@ from acpc.datasets.formats import (
     recognise,
     unread,
 )
+from acpc.datasets.normalisers import NormalisedColumn, Normaliser
 from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
     DrawnWindows,
     action_blocks,
+    action_variants,
     action_width,
     draw_windows,
     misfit,

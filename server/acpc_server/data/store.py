@@ -101,7 +101,7 @@ class DatasetStore:
         skip = preset.frameskip if frameskip is None else frameskip
         with open_dataset(self._root, dataset) as file:
             width = self._action_width(file, preset, task)
-            proprio = file.numeric_column(preset.proprio).width if preset.proprio else 0
+            proprio = file.numeric_column(preset.proprio.column).width if preset.proprio else 0
             windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
             frame_size = file.pixel_column(preset.pixels).shape[1:3]
         return DatasetFit(
@@ -184,7 +184,8 @@ class DatasetStore:
         with self.drawn(source, history=history, horizon=horizon) as drawn:
             reopen = partial(open_dataset, self._root, source.dataset)
             stamp = partial(self.stamp, source.dataset, source.task)
-            return FileAnchors(drawn, reopen, stamp, frame_digests, check)
+            task = load_task(source.task, self._root)
+            return FileAnchors(drawn, task, self._statistics, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Return what changes when the dataset or task file is replaced or written to.
