@@ -336,6 +336,20 @@ WeightsOption = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
 Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
 
 
+def _listed(episodes: str | None) -> str | None:
+    """Episodes as they are given, or those that a file here lists, a few on each line.
+
+    Raises typer.BadParameter: The file cannot be read.
+    """
+    if episodes is None or not episodes.startswith("@"):
+        return episodes
+    try:
+        return ",".join(Path(episodes[1:]).read_text("utf-8").replace(",", " ").split())
+    except (OSError, UnicodeDecodeError) as error:
+        wrong = f"cannot read {episodes[1:]}: {error}"
+        raise typer.BadParameter(wrong, param_hint="--episodes") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnchorDraw(Options):
     """How anchors are drawn from a dataset."""
@@ -349,6 +363,9 @@ class AnchorDraw(Options):
     ] = None
     window_future_frames: Annotated[int | None, sets(DatasetAnchors, "window_future_frames")] = None
     sample: Annotated[Any, sets(DatasetAnchors, "sample")] = None
+    episodes: Annotated[
+        str | None, sets(DatasetAnchors, "episodes", panel=None, metavar="WORDS|@FILE")
+    ] = None
 
     def drawn(self) -> dict[str, Any]:
         """Returns the given options by the names of ``DatasetAnchors``."""
@@ -359,4 +376,5 @@ class AnchorDraw(Options):
             one_per_episode=self.one_per_episode,
             window_future_frames=self.window_future_frames,
             sample=self.sample,
+            episodes=_listed(self.episodes),
         )

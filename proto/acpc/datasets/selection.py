@@ -15,6 +15,7 @@ from acpc.contract import (
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
+from acpc.datasets.episodes import chosen_episodes
 from acpc.datasets.normalisers import MEASURED, NormalisedColumn, Normaliser
 from acpc.datasets.statistics import StatisticsCache
 from acpc.datasets.tasks import TaskPreset, load_preset, median_split_labels, preset_names
@@ -70,7 +71,7 @@ def draw_windows(
     The anchors are the first n of ``torch.randperm`` over all windows (``AnchorSample`` says what
     else they can be) of ``history + source.window_future_frames`` kept frames, ``history +
     horizon`` unless the source says more; an anchor's identity is its window's index in
-    episode-major order, its trajectory the episode's.
+    episode-major order among the episodes chosen, its trajectory the episode's.
     The first ``history + horizon`` frames are kept. The endpoint state is the logged state at the
     last of them (the paper's eighth future frame), standardised over the whole dataset, and its
     label splits the task's features at their median over these anchors, strictly above
@@ -88,7 +89,8 @@ def draw_windows(
     skip = task.frameskip if source.frameskip is None else source.frameskip
     steps = history + horizon
     window_steps = history + window_future_frames(source, horizon)
-    windows = WindowIndex(dataset.lengths, num_steps=window_steps, frameskip=skip)
+    lengths = lengths_of(dataset, task, source.episodes)
+    windows = WindowIndex(lengths, num_steps=window_steps, frameskip=skip)
     chosen = _draw_windows(windows, source)
     pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
@@ -116,6 +118,14 @@ def draw_windows(
         proprio=_proprio(dataset, task, frame_rows, known),
         windows=None if source.by_episode else len(windows),
     )
+
+
+def lengths_of(dataset: Dataset, task: TaskPreset, episodes: str) -> Int64[np.ndarray, "episodes"]:
+    """Rows of each episode that windows may be drawn from: those asked for, or of the task.
+
+    Raises as ``chosen_episodes``.
+    """
+    return np.where(chosen_episodes(dataset, episodes or task.episodes), dataset.lengths, 0)
 
 
 def window_future_frames(source: AnchorSource, horizon: int) -> int:

@@ -2,12 +2,12 @@
 
 from dataclasses import fields
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
 from jaxtyping import Float64, Int64
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acpc.contract import (
     ArgumentError,
@@ -20,6 +20,7 @@ from acpc.datasets.normalisers import NormalisedColumn
 from acpc.datasets.plain_yaml import plain_yaml
 
 MAX_TASK_BYTES = 2**16
+MAX_EPISODES_TEXT = 2**16
 MAX_LABEL_BITS = 62
 
 Coordinate = Annotated[int, Field(ge=0)]
@@ -73,6 +74,8 @@ class TaskPreset(_Model):
         state: Column whose row at the last future frame is the endpoint state.
         proprio: Column of the proprioception that goes with every frame, and how it is normalised;
             None: frames have none.
+        episodes: Those that windows are drawn from, as ``chosen_episodes`` reads them, or a list of
+            numbers; empty: all.
         frameskip: Environment steps between kept frames.
         history: Frames of history the paper's models take.
         action_ddof: 1 normalises actions with the unbiased standard deviation (the paper), 0
@@ -89,12 +92,19 @@ class TaskPreset(_Model):
     action: NormalisedColumn = Field(default_factory=NormalisedColumn)
     state: str = Field(min_length=1)
     proprio: NormalisedColumn | None = None
+    episodes: str = Field(default="", max_length=MAX_EPISODES_TEXT)
     frameskip: int = Field(default=5, ge=1, le=1000)
     history: int = Field(default=3, ge=1, le=1000)
     action_ddof: Literal[0, 1] = 1
     state_ddof: Literal[0, 1] = 1
     protocol: Literal["paper", "released"] | None = None
     labels: list[LabelRule] = Field(min_length=1, max_length=62)
+
+    @field_validator("episodes", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:  # noqa: ANN401 - of a file
+        whole = isinstance(value, list) and all(type(one) is int for one in value)
+        return ",".join(map(str, value)) if whole else str(value) if type(value) is int else value
 
     def label_features(
         self, states: Float64[np.ndarray, "n width"]

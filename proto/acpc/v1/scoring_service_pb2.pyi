@@ -85,11 +85,11 @@ class _FitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FitOutcome
     """Not measured."""
     FIT_OUTCOME_FITS: _FitOutcome.ValueType  # 1
     """Surely better than standing still and than with foreign actions; no cause
-    surely predicts better when it is undone.
+    predicts better when it is undone.
     """
     FIT_OUTCOME_DOES_NOT_FIT: _FitOutcome.ValueType  # 2
-    """Surely no better than standing still, or than with foreign actions, or
-    surely better with a usual cause undone.
+    """Surely at most 5 % better than standing still, or no better than with
+    foreign actions, or surely better with a usual cause undone.
     """
     FIT_OUTCOME_UNDECIDED: _FitOutcome.ValueType  # 3
     """The intervals decide neither."""
@@ -101,11 +101,11 @@ FIT_OUTCOME_UNSPECIFIED: FitOutcome.ValueType  # 0
 """Not measured."""
 FIT_OUTCOME_FITS: FitOutcome.ValueType  # 1
 """Surely better than standing still and than with foreign actions; no cause
-surely predicts better when it is undone.
+predicts better when it is undone.
 """
 FIT_OUTCOME_DOES_NOT_FIT: FitOutcome.ValueType  # 2
-"""Surely no better than standing still, or than with foreign actions, or
-surely better with a usual cause undone.
+"""Surely at most 5 % better than standing still, or no better than with
+foreign actions, or surely better with a usual cause undone.
 """
 FIT_OUTCOME_UNDECIDED: FitOutcome.ValueType  # 3
 """The intervals decide neither."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as declared
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from acpc.contract import (
@@ -62,11 +63,12 @@ class Anchors(ABC):
         proprio: Normalised proprioception of every frame of anchors drawn from a dataset, where
             their task names a column of it, (n, h + H, width).
         windows: Windows that the anchors are a simple random sample of; None where not known.
-        action: How their actions are normalised, as a receipt says it; None where not known.
+        read_as: What a receipt says of how their dataset was read: how actions are normalised, and
+            which episodes; empty where not known.
     """
 
     windows: int | None = None
-    action: Mapping[str, object] | None = None
+    read_as: Mapping[str, object] = MappingProxyType({})
     proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
@@ -181,7 +183,7 @@ class PartialAnchors(Anchors):
 
     def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
         self.history, self.frame_size = whole.history, whole.frame_size
-        self.windows, self.action = whole.windows, whole.action
+        self.windows, self.read_as = whole.windows, whole.read_as
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)

@@ -87,7 +87,8 @@ class FileAnchors(Anchors):
         self._column = drawn.pixels.name
         self._task, self._statistics = task, statistics
         self._variants: dict[int, dict[str, np.ndarray]] = {}
-        self.action = task.action.named()
+        episodes = {"episodes": task.episodes} if task.episodes else {}
+        self.read_as = {"action": task.action.named(), **episodes}
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp

@@ -1,25 +1,25 @@
 """Whether a model predicts the data it is measured on: ratios of errors, and what is sure of them.
 
 Trajectories are resampled (the Bayesian bootstrap, as of paired differences), and a ratio is one of
-sums, so that anchors at rest weigh nothing. A usual cause counts where undoing it surely lowers
-the error by ``MATERIAL``, at the error of all causes together (Bonferroni).
+sums, so that anchors at rest weigh nothing. A usual cause is sure where undoing it surely lowers
+the error to ``MATERIAL`` of it, at the error of all causes together (one-sided, Bonferroni).
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from acpc.contract import EvidenceOptions, Fit, FitCause, FitOutcome
+from acpc.contract import CAUSES, EvidenceOptions, Fit, FitCause, FitOutcome
 from acpc.evidence import Resampled, allowance, draw_weights, effective_groups
 from jaxtyping import Float64, Int64
 
 METHOD = "Bayesian bootstrap over trajectories of a ratio of sums"
 MATERIAL = 0.95
-"""An error that is lower by less than this factor names no cause."""
+"""An error of so much of another is no better: than standing still's, or than with a mistake."""
 
 
 class Variant(NamedTuple):
@@ -92,11 +92,16 @@ def judge_fit(errors: FitErrors, options: EvidenceOptions) -> Fit | None:
 def _outcome(
     skill: Resampled, foreign: Resampled | None, causes: list[FitCause], alpha: float
 ) -> FitOutcome:
-    """Either ratio at 1 or above, or a sure cause, is a misfit; both below 1 are a fit."""
+    """No better than standing still, or foreign actions, or a sure cause is a misfit.
+
+    Surely better than both, with no cause in sight, is a fit.
+    """
     ratios = [skill, *([] if foreign is None else [foreign])]
-    if any(x.lower(alpha) >= 1 for x in ratios) or any(cause.sure for cause in causes):
+    useless = skill.lower(alpha) >= MATERIAL or (foreign is not None and foreign.lower(alpha) >= 1)
+    if useless or any(cause.sure for cause in causes):
         return FitOutcome.DOES_NOT_FIT
-    return FitOutcome.FITS if all(x.upper(alpha) < 1 for x in ratios) else FitOutcome.UNDECIDED
+    fits = all(x.upper(alpha) < 1 for x in ratios) and not causes
+    return FitOutcome.FITS if fits else FitOutcome.UNDECIDED
 
 
 def _cause(
@@ -108,12 +113,13 @@ def _cause(
         return None
     own, still = errors.own[seen].sum(1), errors.still[seen].sum(1)
     sums = np.stack([variant.error[seen].sum(1), variant.still[seen].sum(1), own, still], axis=1)
-    alpha = (1 - options.confidence) / len(errors.variants)
+    alpha = 2 * (1 - options.confidence) / len(CAUSES)  # of the one side that is better
     [skill, better] = _ratios(
         sums,
         errors.trajectory[seen],
-        replace(options, confidence=1 - alpha, resamples=options.resamples),
+        options,
         lambda x: [(x[:, 0], x[:, 1]), (x[:, 0] * x[:, 3], x[:, 1] * x[:, 2])],
+        alpha=alpha,
     )
     if skill.point >= 1 or better.point > MATERIAL:
         return None
@@ -126,14 +132,19 @@ def _ratios(
     trajectory: Int64[np.ndarray, "n"],
     options: EvidenceOptions,
     of: Callable[[np.ndarray], list[tuple[np.ndarray, np.ndarray]]],
+    alpha: float | None = None,
 ) -> list[Resampled]:
-    """Resample ratios of sums; of one trajectory, or of denominators of 0, nothing is known."""
+    """Resample ratios of sums; of one trajectory, or of denominators of 0, nothing is known.
+
+    ``alpha`` is the error that their ends are read at; None: that of the options.
+    """
     group = np.asarray(np.unique(trajectory, return_inverse=True)[1], np.int64)
     points = [(float(a[0]), float(b[0])) for a, b in of(sums.sum(axis=0)[None])]
     worth = effective_groups(group)
     draws = [np.empty((0, 2))]
     if worth > 1:
-        shape = (1 - 1 / worth) / allowance(worth, options.confidence)
+        confidence = options.confidence if alpha is None else 1 - alpha
+        shape = (1 - 1 / worth) / allowance(worth, confidence)
         totals = np.zeros((int(group.max()) + 1, sums.shape[1]))
         np.add.at(totals, group, sums)
         weighed = [weights.own @ totals for weights in draw_weights(group, options, shape)]

@@ -16,7 +16,7 @@ from acpc_server.numerics import consistency
 
 # The first anchors whose actions are exchanged, and whose frames are changed: part of what a fit
 # means. Frames cost most, so of few anchors there are fewer, unless the fit is in doubt.
-FIT_ANCHORS = 32
+FIT_ANCHORS = 64
 FRAME_ANCHORS, ANCHORS_A_FRAME_ANCHOR = 8, 12
 FRAME_CHANGES: Mapping[str, Callable[[np.ndarray], np.ndarray]] = {
     "bgr": lambda frames: frames[..., ::-1],

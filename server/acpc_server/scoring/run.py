@@ -90,7 +90,7 @@ class ScoreRun:
                 "anchors": identity,
                 "evaluated": anchors.digest,
                 "windows": windows,
-                "action": anchors.action and dict(anchors.action),
+                "read_as": dict(anchors.read_as),
                 "partner": pack(pairs.partner.numpy()),
                 "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
                 "seen": {"history": card.history, "image_size": card.image_size},
@@ -183,8 +183,8 @@ class ScoreRun:
             read.get("checkpoint", ""),
             read.get("reference", ""),
         )
-        if action := opened.get("action"):  # absent in the records of older jobs
-            receipt = replace(receipt, parameters={**receipt.parameters, "action": action})
+        read_as = opened.get("read_as", {})  # absent in the records of older jobs
+        receipt = replace(receipt, parameters={**receipt.parameters, **read_as})
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
         engine.metrics.record_verdict(
