@@ -61,7 +61,7 @@ def present(message: Message, path: str = "") -> Iterator[str]:
 
 DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7, "--anchor-seed", 8,
            "--frameskip", 2, "--many-per-episode", "--window-future-frames", 9,
-           "--sample", "episodes"]  # fmt: skip
+           "--sample", "episodes", "--episodes", "0-9,12"]  # fmt: skip
 CHECKPOINT = ["--weights-file", "w.pt", "--digest", "d" * 64, "--numeric-mode", "bf16"]
 SCORE = [
     *CHECKPOINT, "--reference", "b", "--reference-weights-file", "w.pt", "--reference-digest",

@@ -4,6 +4,7 @@
 checkpoints, as release 0.1 wrote them; beside it lies what that release made of them.
 """
 
+import csv
 import json
 import shutil
 from collections.abc import Callable
@@ -47,6 +48,9 @@ def same(tmp_path: Path) -> Callable[[str], None]:
         written, held = ((folder / name).read_text() for folder in (tmp_path, GOLDEN))
         if name.endswith(".json"):
             assert as_held(json.loads(written), json.loads(held)) == json.loads(held)
+        elif name.endswith(".csv"):
+            ours, theirs = ([*csv.DictReader(text.splitlines())] for text in (written, held))
+            assert as_held(ours, theirs) == theirs
         else:
             assert written == held
 
