@@ -215,10 +215,11 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
     Actions a failure is also an annotation of the run.
 
     **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
-    reference: SR is below its threshold); 5 undecided, with `--gate confident` alone: the anchors
-    are too few to say, or there is no reference to judge by; 4 the job failed or was cancelled;
-    1 error, also a server that was away for too long while the job goes on, and one too old for
-    `--gate confident`; 2 usage; 130 interrupted.
+    reference: SR is below its threshold), or the checkpoint does not predict these data; 5
+    undecided, with `--gate confident` alone: the anchors are too few to say, or there is no
+    reference to judge by; 4 the job failed or was cancelled; 1 error, also a server that was away
+    for too long while the job goes on, and one too old for `--gate confident`; 2 usage; 130
+    interrupted.
     """
 
     shift: Shift
