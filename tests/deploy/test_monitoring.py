@@ -20,7 +20,6 @@ from deployment_files import (
     recorded,
     rules,
     selectors,
-    table,
 )
 from programs import missing
 
