@@ -1,4 +1,4 @@
-"""The HTTP endpoint: ``/metrics``, ``/livez`` and ``/readyz``, at a bounded cost.
+"""The HTTP endpoint: ``/metrics``, ``/livez``, ``/readyz`` and pages, at a bounded cost.
 
 A connection serves one request, in a thread of its own; of too many the oldest goes. Series are
 rendered for one request at a time, so that probes are answered while a series hangs.
@@ -12,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable
 from contextlib import suppress
+from email.message import Message
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
@@ -30,7 +31,9 @@ IDLE_SECONDS, RENDER_SECONDS = 5.0, 10.0
 PLAIN = "text/plain; charset=utf-8"
 
 
-class _Answer(NamedTuple):
+class Answer(NamedTuple):
+    """What a GET is answered."""
+
     status: HTTPStatus
     body: bytes
     headers: dict[str, str]
@@ -39,7 +42,8 @@ class _Answer(NamedTuple):
 class HttpEndpoint:
     """Serves the series of a registry, and a server's health.
 
-    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none.
+    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none. ``pages`` answers
+    all other paths, from path, query and headers.
     """
 
     def __init__(
@@ -47,7 +51,9 @@ class HttpEndpoint:
         registry: CollectorRegistry,
         health: ServerHealth,
         token: Callable[[], str] | None = None,
+        pages: Callable[[str, str, Message], Answer] | None = None,
     ) -> None:
+        self._pages = pages
         self._registry = registry
         self._health = health
         self._token = token
@@ -69,19 +75,26 @@ class HttpEndpoint:
             self._server.shutdown()
             self._server.server_close()
 
-    def answer(self, path: str, headers: Any) -> _Answer:  # noqa: ANN401 - of a message
+    def answer(self, target: str, headers: Message) -> Answer:
         """Answer a GET."""
+        path, _, query = target.partition("?")
         if path == "/metrics":
             return self._metrics(headers)
         if path == "/livez":
             return _verdict([] if self._health.live else [self._health.sickness])
+        if self._pages is not None and (path == "/" or path.startswith("/operations/")):
+            try:
+                return self._pages(path, query, headers)
+            except Exception:  # a bug, or no memory
+                log.exception("page_failed", path=path)
+                return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         if path != "/readyz":
             return _plain(HTTPStatus.NOT_FOUND)
         loaded = self._health.loaded()
         causes = [f"{cause}: {why}" for cause, why in self._health.obstacles.items()]
         return _verdict(causes, f"loaded: {', '.join(loaded)}" if loaded else "")
 
-    def _metrics(self, headers: Any) -> _Answer:  # noqa: ANN401
+    def _metrics(self, headers: Message) -> Answer:
         if not self._allowed(str(headers["Authorization"])):
             return _plain(HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
         if not self._rendering.acquire(timeout=RENDER_SECONDS):
@@ -96,7 +109,7 @@ class HttpEndpoint:
             return _plain(HTTPStatus.INTERNAL_SERVER_ERROR)
         finally:
             self._rendering.release()
-        return _Answer(HTTPStatus.OK, body, told)
+        return Answer(HTTPStatus.OK, body, told)
 
     def _allowed(self, given: str) -> bool:
         if self._token is None:
@@ -149,7 +162,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer, once."""
-        answer = self.server.endpoint.answer(self.path.partition("?")[0], self.headers)
+        answer = self.server.endpoint.answer(self.path, self.headers)
         self.send_response(answer.status)
         for name, value in (answer.headers | {"Content-Length": str(len(answer.body))}).items():
             self.send_header(name, value)
@@ -163,12 +176,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing."""
 
 
-def _plain(status: HTTPStatus, headers: dict[str, str] | None = None) -> _Answer:
-    return _Answer(status, f"{status.phrase}\n".encode(), {"Content-Type": PLAIN} | (headers or {}))
+def _plain(status: HTTPStatus, headers: dict[str, str] | None = None) -> Answer:
+    return Answer(status, f"{status.phrase}\n".encode(), {"Content-Type": PLAIN} | (headers or {}))
 
 
-def _verdict(causes: list[str], more: str = "") -> _Answer:
+def _verdict(causes: list[str], more: str = "") -> Answer:
     status = HTTPStatus.SERVICE_UNAVAILABLE if causes else HTTPStatus.OK
     lines = causes or [line for line in ("ok", more) if line]
     body = "".join(f"{line}\n" for line in lines).encode()
-    return _Answer(status, body, {"Content-Type": PLAIN})
+    return Answer(status, body, {"Content-Type": PLAIN})

@@ -57,7 +57,7 @@ class OperationWriter:
         """Write the Operation message of a job; a listed one has no response."""
         kind = self.kinds[job.kind]
         operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
-        metadata = kind.metadata(job.spec, _life(job)).to_message()
+        metadata = kind.metadata(job.spec, life(job)).to_message()
         operation.metadata.Pack(metadata, deterministic=True)
         if job.state is JobState.SUCCEEDED and job.result is not None:
             answer = kind.answer(job.spec, job.result).to_message()
@@ -71,7 +71,7 @@ class OperationWriter:
         return operation
 
 
-def _life(job: Job) -> dict[str, Any]:
+def life(job: Job) -> dict[str, Any]:
     """Return the fields of ``acpc.contract.JobLife``: state, progress, attempts and times."""
     times: dict[str, Any] = {}
     if job.started is not None:
