@@ -56,7 +56,7 @@ def test_a_list_and_a_job_say_what_the_client_reads(
 @pytest.mark.parametrize(
     ("path", "status", "said"),
     [
-        ("/operations/<script>", 404, "no operation has that name"),
+        ("/operations/<script>", 404, "no operation is named operations/&lt;script&gt;"),
         ("/?start=<b>", 400, "found &#39;start=&lt;b&gt;&#39;"),
         ("/?start=99", 200, "None yet"),
         ("/else", 404, "Not Found"),

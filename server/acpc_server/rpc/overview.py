@@ -15,8 +15,7 @@ from http import HTTPStatus
 from typing import Any
 
 import jinja2
-from acpc.contract import Interval, JobState, Score
-from acpc.contract.record import cell
+from acpc.contract import Interval, JobState, Score, cell
 
 from acpc_server.access import AccessControl, is_local, require_role
 from acpc_server.errors import AcpcError, InvalidArgument, PermissionDenied, Unauthenticated
