@@ -9,20 +9,21 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from email.message import Message
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 
 import jinja2
+import structlog
 from acpc.contract import Interval, JobState, Score, cell
 
 from acpc_server.access import AccessControl, is_local, require_role
 from acpc_server.errors import AcpcError, InvalidArgument, PermissionDenied, Unauthenticated
 from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.observe import Answer
 from acpc_server.rpc.operations import OperationWriter, life, read_name
 
+log = structlog.get_logger("acpc.http")
 METHOD = "/google.longrunning.Operations/ListOperations"
 ROWS, REMEMBERED = 25, 1024
 STATUSES = {
@@ -54,27 +55,31 @@ class Overview:
         made = jinja2.Environment(loader=loader, autoescape=True, trim_blocks=True)
         self._template = made.get_template("overview.html.j2")
 
-    def __call__(self, path: str, query: str, headers: Message) -> Answer:
-        """Answer; an error is a page of its own."""
-        status, more = HTTPStatus.OK, {}
+    def __call__(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
+        """Answer as a WSGI application; an error is a page of its own."""
+        path, query = environ["PATH_INFO"], environ.get("QUERY_STRING", "")
+        status, headers = HTTPStatus.OK, HEADERS
         try:
-            self._admit(headers)
+            self._admit(environ.get("HTTP_HOST", ""), environ.get("HTTP_AUTHORIZATION", ""))
             found = self._list(query) if path == "/" else self._one(read_name(path[1:]))
         except AcpcError as error:
             status = STATUSES.get(error.code, HTTPStatus.SERVICE_UNAVAILABLE)
             found = {"error": error.message}
             if status is HTTPStatus.UNAUTHORIZED:
-                more = {"WWW-Authenticate": 'Basic realm="an API key as the password"'}
-        body = self._template.render(title=self._title, **found)
-        return Answer(status, body.encode(), HEADERS | more)
+                headers = HEADERS | {"WWW-Authenticate": 'Basic realm="API key as the password"'}
+        except Exception:
+            log.exception("page_failed", path=path)
+            status, found = HTTPStatus.INTERNAL_SERVER_ERROR, {"error": "a bug: see the log"}
+        start(f"{status:d} {status.phrase}", list(headers.items()))
+        return [self._template.render(title=self._title, **found).encode()]
 
-    def _admit(self, headers: Message) -> None:
+    def _admit(self, host: str, given: str) -> None:
         if not self._access.authenticated:
             # A page of somebody else, whose name was made to lead here, must not read this one.
-            if not is_local((headers.get("Host") or "").rpartition(":")[0]):
+            if not is_local(host.rpartition(":")[0]):
                 raise PermissionDenied("without API keys this page is for browsers of its host")
             return
-        scheme, _, key = (headers.get("Authorization") or "").partition(" ")
+        scheme, _, key = given.partition(" ")
         if scheme.lower() == "basic":
             try:
                 key = base64.b64decode(key, validate=True).decode("ascii").partition(":")[2]
