@@ -188,7 +188,8 @@ class JobService:
         job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
         short, payloads = taken_out(spec)
         plain = to_plain(short)
-        require_small(plain, payloads)
+        with self._reached():
+            require_small(plain, self._payloads.fresh(payloads) if payloads else {})
         if not request_id or self._owner(job_id) is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
             if payloads:
