@@ -38,7 +38,7 @@ class Wire(TransportBase):
         looks every five seconds, once a step, and with TLS it may give up before the last one
         (grpc/grpc#38290).
         """
-        watched = [] if self._closed else [*self._connections.channels]
+        watched = [] if self._closed else [*self._connection.channels]
         for channel in watched:
             channel.subscribe(_ignore)
         try:
