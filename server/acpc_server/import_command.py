@@ -54,7 +54,7 @@ All = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="show what was found, and write nothing")]
 
 
-def import_run(
+def import_run(  # noqa: PLR0913 - its options
     source: Annotated[Path, typer.Argument(help="run folder, weights file, or hub cache folder")],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
     config: Config = None,
