@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
@@ -33,10 +33,21 @@ from acpc_server.models import DEFAULT_LIMITS
 REPO = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_JSON_BYTES = 2**23
-# Transfers of a file, each of which goes on with what is there; and a silence that ends one.
-TRANSFERS, IDLE_SECONDS = 5, 30.0
-# Bytes a second that an answer has on average once it has lasted so long.
-LEAST_PACE, SLOW_SECONDS = 1024, 60.0
+# Transfers of a file, each of which goes on with what is there.
+TRANSFERS = 5
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How slow an answer of the Hub may be.
+
+    A silence of so many seconds ends it, and so does an average below so many bytes a second once
+    it has lasted for some.
+    """
+
+    silent_seconds: float = 30.0
+    bytes_a_second: float = 1024.0
+    from_seconds: float = 60.0
 
 
 def pull(
@@ -82,17 +93,21 @@ def pull(
     shutil.rmtree(staging)
 
 
-class _Hub:
-    """What the Hub tells of a repository, none of which is believed before it is checked."""
+class Hub:
+    """What the Hub tells of a repository, none of which is believed before it is checked.
 
-    def __init__(self, repo: str) -> None:
+    Every method raises FailedPrecondition for what the Hub does not give, NotFound for what it does
+    not have.
+    """
+
+    def __init__(self, repo: str, pace: Pace | None = None) -> None:
         try:
             import huggingface_hub.utils  # noqa: PLC0415 - of an extra
         except ModuleNotFoundError:
             problem = f"pull needs huggingface_hub: {install_line('hub')}"
             raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
         hub: Any = huggingface_hub
-        self._hub, self._repo = hub, repo
+        self._hub, self._repo, self._pace = hub, repo, pace or Pace()
         self._endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
         self._headers = hub.utils.build_hf_headers(library_name="acpc")
         self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
@@ -102,8 +117,8 @@ class _Hub:
 
         What goes wrong is one sentence.
         """
-        hub, repo = self._hub, self._repo
-        given = {"headers": {**self._headers, **headers}, "timeout": IDLE_SECONDS}
+        hub, repo, pace = self._hub, self._repo, self._pace
+        given = {"headers": {**self._headers, **headers}, "timeout": pace.silent_seconds}
         try:
             started, found = time.monotonic(), 0
             with hub.utils.get_session().stream("GET", url, **given) as answer:
@@ -112,7 +127,7 @@ class _Hub:
                     found, waited = found + len(part), time.monotonic() - started
                     if found > most:
                         raise self._unavailable(f"{what} of more than {most} bytes")
-                    if waited > SLOW_SECONDS and found < LEAST_PACE * waited:
+                    if waited > pace.from_seconds and found < pace.bytes_a_second * waited:
                         raise self._unavailable(f"{what} at {found / waited:.0f} bytes a second")
                     yield answer.status_code, part
         except AcpcError:
@@ -195,7 +210,7 @@ def _download(
     repo: str, revision: str | None, weights: list[str], target: Path, dry_run: bool
 ) -> Path | None:
     """Download what an import reads; return its folder, which ends in the commit, or None."""
-    hub = _Hub(repo)
+    hub = Hub(repo)
     commit, files = hub.files(revision)
     chosen = _chosen([*files], weights)
     OUT.print(f"{repo} at commit {commit}: {', '.join(chosen)}")
