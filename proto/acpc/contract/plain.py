@@ -42,21 +42,31 @@ def from_plain(cls: type[T], value: object, path: str = "") -> T:
     """
     if not is_dataclass(cls):  # a union of records
         return cast("T", _read(cls, value, path))
-    if not isinstance(value, Mapping):
-        raise ArgumentError(path, f"found {_brief(value)}, wanted an object")
-    hints = _hints(cls)
-    known = {_key(f): f for f in fields(cls)}
-    read: dict[str, object] = {}
-    for key, item in value.items():
-        if key in known:
-            read[known[key].name] = _read(hints[known[key].name], item, joined(path, key))
-        elif key != "kind" or not hasattr(cls, "kind"):
-            raise ArgumentError(joined(path, key), f"is not permitted; wanted {', '.join(known)}")
-    for key, f in known.items():
+    read = given_in_plain(cls, value, path)
+    for key, f in {_key(f): f for f in fields(cls)}.items():
         if f.name not in read and f.default is MISSING and f.default_factory is MISSING:
             raise ArgumentError(joined(path, key), "is required")
     with below(path):
         return cls(**read)
+
+
+def given_in_plain(cls: type, value: object, path: str = "") -> dict[str, Any]:
+    """Reads the fields of a record that a mapping gives, by key or name, and requires none.
+
+    Raises ArgumentError: An unknown key, or a value that does not fit; names its path.
+    """
+    if not isinstance(value, Mapping):
+        raise ArgumentError(path, f"found {_brief(value)}, wanted an object")
+    hints = _hints(cls)
+    keys = [_key(f) for f in fields(cls)]
+    known = {f.name: f.name for f in fields(cls)} | {_key(f): f.name for f in fields(cls)}
+    read: dict[str, Any] = {}
+    for key, item in value.items():
+        if key in known:
+            read[known[key]] = _read(hints[known[key]], item, joined(path, key))
+        elif key != "kind" or not hasattr(cls, "kind"):
+            raise ArgumentError(joined(path, key), f"is not permitted; wanted {', '.join(keys)}")
+    return read
 
 
 def to_json(record: object) -> str:

@@ -109,7 +109,7 @@ def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
     def known() -> Iterator[str]:
         return (entry.name for entry in list_checkpoints(root))
 
-    return UnknownName(error.message, name, known, "acpc checkpoints list")
+    return UnknownName(error.message, name, known, "acpc list checkpoints")
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:

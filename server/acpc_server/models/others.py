@@ -64,5 +64,5 @@ def _look_at_config(folder: int, weights: list[str], imports: str) -> Hint | Non
     if not plain:
         return Hint(f"{weights[0]} alone, a pickled model", imports)
     if len(plain) > 1 and "weights.pt" not in plain:
-        return Hint(f"{len(plain)} epochs; a request names one", f"--weights-file {plain[-1]}")
+        return Hint(f"{len(plain)} epochs; a request names one", f"NAME:{plain[-1]}")
     return None
