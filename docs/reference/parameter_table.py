@@ -273,7 +273,7 @@ def _argument(section: Section, leaf: _Leaf) -> str:
     return f"`{shown}`"
 
 
-def _option(section: Section, leaf: _Leaf) -> str:  # noqa: PLR0911 - a way to set it each
+def _option(section: Section, leaf: _Leaf) -> str:  # noqa: PLR0911 - a way to set it each  # noqa: PLR0911 - a way to set it each
     if section.call is None:
         kind, _, name = leaf.path.partition(".")
         shown = [c for c in contract.CHOICES if c.partition(":")[0] == kind and name.upper() in c]

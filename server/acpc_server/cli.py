@@ -14,18 +14,14 @@ from rich.table import Table
 
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
-from acpc_server.errors import FailedPrecondition
 from acpc_server.health_check import health
 from acpc_server.hosts_command import hosts
 from acpc_server.import_command import answered, import_run
 from acpc_server.keys_command import keys
 from acpc_server.models import (
     CheckpointLimits,
-    Container,
-    DtypeName,
     FrozenWorldModel,
     check_model,
-    convert_weights,
     load_checkpoint,
 )
 from acpc_server.pull_command import pull
@@ -136,25 +132,6 @@ def _show_conformance(model: FrozenWorldModel) -> None:
         console.print(f"{sign}  {finding.promise}{why}", markup=False)
     if not all(finding.kept for finding in findings):
         raise typer.Exit(1)
-
-
-@app.command()
-def convert(
-    source: Annotated[Path, typer.Argument(exists=True, file_okay=False, help="checkpoint folder")],
-    target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
-    weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
-    dtype: Annotated[DtypeName, typer.Option(help="stored precision of the weights")] = "float32",
-    container: Annotated[Container, typer.Option(help="format of the weights file")] = "pt",
-) -> None:
-    """Rewrite a checkpoint folder in another precision or container. Runs offline."""
-    try:
-        card = convert_weights(
-            source.absolute(), target, weights=weights, dtype=dtype, container=container
-        )
-    except OSError as error:
-        raise FailedPrecondition(f"{target}: cannot be written: {error.strerror}") from error
-    wrote = f"wrote {target} ({card.family}, digest {card.digest})"
-    Console(soft_wrap=True).print(wrote, markup=False)
 
 
 def main() -> None:

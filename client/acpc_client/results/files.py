@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import ArgumentError, Array, check
+from acpc.contract import ArgumentError, Array, check, from_plain
 
 from acpc_client.files import read_npz, write_whole
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.codec import decode
 from acpc_client.results.documents import ABOVE, KINDS, PLAIN_KINDS, SCHEMA, VERSION, Result
 
 RESULT_FORMATS = (".json", ".npz")
@@ -61,7 +60,7 @@ def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
         known = ", ".join((*KINDS, *PLAIN_KINDS))
         wanted = f"found {kind!r:.80}, wanted one of {known}; a newer release may know more"
         raise ArgumentError("kind", wanted)
-    held = decode(_Parts, document, arrays)
+    held = from_plain(_Parts, document, "", arrays)
     request, answer = held.request or {}, {**held.answer, "receipt": held.receipt}
     if kind in KINDS:
         answer = _answer(KINDS[kind], {**answer, "request": request}, arrays)
@@ -71,7 +70,7 @@ def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
 def _answer(kind: type, plain: object, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """A record, whose parts that stand above the answer keep their paths."""
     try:
-        return decode(kind, plain, arrays, "answer")
+        return from_plain(kind, plain, "answer", arrays)
     except ArgumentError as error:
         field = error.field.removeprefix("answer.")
         if field.partition(".")[0] in ABOVE:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import Reading, Wire, did_you_mean, given_in_plain
+from acpc.contract import Reading, Wire, did_you_mean, field_from_plain
 from acpc_client import Thresholds, load_thresholds
 from acpc_client.errors import ArgumentError
 
@@ -93,7 +93,7 @@ def _fields(held: Mapping[str, Any], keys: Keys, section: str) -> dict[str, Any]
             raise ArgumentError(key, f"unknown key; {near}")
         record, field = keys[key]
         if issubclass(record, Wire):
-            read[name] = given_in_plain(record, {field: item})[field]
+            read[name] = field_from_plain(record, field, item)
         else:
             read[name] = tuple(item) if isinstance(item, list) else item
     return read
