@@ -1,4 +1,4 @@
-"""acpc-server pull: downloads a checkpoint from the Hugging Face Hub. Needs no running server."""
+"""Downloads a checkpoint from the Hugging Face Hub, for an import. The server never goes there."""
 
 from __future__ import annotations
 
@@ -6,14 +6,12 @@ import hashlib
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatch
 from pathlib import Path
-from typing import Annotated
 
-import typer
 from acpc.extras import install_line
 
 from acpc_server.errors import (
@@ -23,55 +21,11 @@ from acpc_server.errors import (
     InvalidArgument,
     NotFound,
 )
-from acpc_server.import_command import OUT, ActionDim, Backbone, Family, Frameskip, import_files
-from acpc_server.importing import CONFIGS, SUFFIXES, find_run
+from acpc_server.importing.sources import CONFIGS, SUFFIXES, Run, find_run
 from acpc_server.models import DEFAULT_LIMITS
 
-REPO = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+REPO = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
-
-
-def pull(
-    source: Annotated[
-        str, typer.Argument(metavar="USER/REPO[@REVISION]", help="model repository on the Hub")
-    ],
-    target: Annotated[
-        Path, typer.Argument(help="folder to write, below the server's checkpoint root")
-    ],
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(help="weights files to take, as names or patterns; repeat for several"),
-    ] = None,
-    frameskip: Frameskip = None,
-    action_dim: ActionDim = None,
-    family: Family = None,
-    backbone: Backbone = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show the commit and its files, write nothing")
-    ] = False,
-) -> None:
-    """Download a checkpoint from the Hugging Face Hub and import it. The server never goes there.
-
-    Takes the files of one commit, imports them as `acpc-server import` does, and writes the folder
-    whole or not at all. What was downloaded is kept until that succeeds, so that the same command
-    goes on. HF_TOKEN and HF_ENDPOINT mean what they mean to huggingface_hub:
-
-        acpc-server pull quentinll/lewm-pusht checkpoints/lewm-pusht
-    """
-    if (parsed := REPO.fullmatch(source)) is None:
-        problem = f"{source!r}; wanted: USER/REPO or USER/REPO@REVISION"
-        raise InvalidArgument("source", problem)
-    if target.exists():
-        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
-    repo, revision = parsed.groups()
-    staging = _download(repo, revision, weights or ["*"], target, dry_run)
-    if staging is None:
-        return
-    run = replace(find_run(staging), origin=f"hf:{repo}@{staging.suffix[1:]}")
-    asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
-             "backbone": str(backbone) if backbone else None}  # fmt: skip
-    import_files(run, target, asked)
-    shutil.rmtree(staging)
 
 
 @contextmanager
@@ -80,7 +34,7 @@ def _asking(repo: str) -> Iterator[None]:
     try:
         from huggingface_hub import errors  # noqa: PLC0415 - of an extra
     except ModuleNotFoundError:
-        problem = f"pull needs huggingface_hub: {install_line('hub')}"
+        problem = f"an import from the Hub needs huggingface_hub: {install_line('hub')}"
         raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
     try:
         yield
@@ -105,10 +59,20 @@ def _unavailable(repo: str, why: str) -> FailedPrecondition:
     return FailedPrecondition(problem, reason="HUB_UNAVAILABLE")
 
 
-def _download(
-    repo: str, revision: str | None, weights: list[str], target: Path, dry_run: bool
-) -> Path | None:
-    """Download what an import reads; return its folder, which ends in the commit, or None."""
+def download(
+    source: str, weights: list[str], target: Path, say: Callable[[str], object], dry_run: bool
+) -> Run | None:
+    """Download what an import reads of ``hf:USER/REPO[@REVISION]``; None: it was a dry run.
+
+    Takes the files of one commit. They are kept in a hidden folder beside ``target`` until the
+    caller removes it, so that the same call goes on.
+    """
+    if (parsed := REPO.fullmatch(source)) is None:
+        problem = f"{source!r}; wanted: hf:USER/REPO or hf:USER/REPO@REVISION"
+        raise InvalidArgument("source", problem)
+    if target.exists():
+        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
+    repo, revision = parsed.groups()
     with _asking(repo):
         from huggingface_hub import HfApi  # noqa: PLC0415 - of an extra
 
@@ -119,7 +83,7 @@ def _download(
         if not COMMIT.fullmatch(commit):
             raise _unavailable(repo, "it names no commit")
         chosen, limit = _chosen([*files], weights), DEFAULT_LIMITS.weights_bytes
-        OUT.print(f"{repo} at commit {commit}: {', '.join(chosen)}")
+        say(f"{repo} at commit {commit}: {', '.join(chosen)}")
         if dry_run:
             return None
         for name in chosen:
@@ -133,7 +97,7 @@ def _download(
             if (told := files[name].lfs) is not None and told.sha256 != found:
                 shutil.rmtree(staging)
                 raise _unavailable(repo, f"{name} has another sha256 than it told")
-    return staging
+    return replace(find_run(staging), origin=f"hf:{repo}@{commit}")
 
 
 def _chosen(names: list[str], weights: list[str]) -> list[str]:
