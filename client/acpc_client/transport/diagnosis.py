@@ -42,7 +42,7 @@ def _plain(host: str, port: int) -> str:
     except ssl.SSLError as error:
         if "ALERT" not in (error.reason or ""):
             return ""
-    return "this port speaks TLS: set ACPC_TLS_CA (--tls-ca) to the file of its authority"
+    return "this port speaks TLS: set ACPC_TLS_CA to the file of its authority"
 
 
 def _secure(host: str, port: int, tls: Tls) -> str:
@@ -55,23 +55,23 @@ def _secure(host: str, port: int, tls: Tls) -> str:
             names = ", ".join(value for _, value in _shake(host, port, context, name))
             return (
                 f"the server's certificate is for {names or 'no host'}, not for {name}: name what "
-                "it is for with ACPC_TLS_NAME (--tls-name)"
+                "it is for with ACPC_TLS_NAME"
             )
         if error.verify_code in _OTHER_TIME:
             return f"the server's certificate does not count now ({error.verify_message})"
         whose = tls.ca_file or "the system's authorities"
         return (
-            f"the server's certificate is not signed by {whose}: set ACPC_TLS_CA (--tls-ca) to "
+            f"the server's certificate is not signed by {whose}: set ACPC_TLS_CA to "
             "the file of the authority that signed it"
         )
     except (_Dropped, ssl.SSLError) as error:
         if isinstance(error, _Dropped) or "ALERT" in (error.reason or ""):
             return (
                 "the server wants a client certificate that its own authority has signed: set "
-                "ACPC_CLIENT_CERTIFICATE and ACPC_CLIENT_KEY (--client-certificate, --client-key)"
+                "ACPC_CLIENT_CERTIFICATE and ACPC_CLIENT_KEY"
             )
         return (
-            "this port speaks plain text, not TLS: leave ACPC_TLS_CA (--tls-ca) and the other "
+            "this port speaks plain text, not TLS: leave ACPC_TLS_CA and the other "
             "files of TLS out, or give the server --tls-certificate and --tls-key"
         )
     return ""

@@ -85,7 +85,7 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         raise InvalidArgument(
             "checkpoint.name",
             f"{name!r:.200} lies on the Hub, where the server does not go; on its host: "
-            f"acpc-server pull {repo:.200} CHECKPOINT_ROOT/{folder:.200}",
+            f"acpc-server import hf:{repo:.200} CHECKPOINT_ROOT/{folder:.200}",
             reason="CHECKPOINT_ON_HUB",
         )
     parts = name.split("/")
@@ -109,7 +109,7 @@ def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
     def known() -> Iterator[str]:
         return (entry.name for entry in list_checkpoints(root))
 
-    return UnknownName(error.message, name, known, "acpc checkpoints list")
+    return UnknownName(error.message, name, known, "acpc list checkpoints")
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:
@@ -237,7 +237,7 @@ def list_others(root: Path) -> list[tuple[str, Hint]]:
         look = look_into(folder, name) if name != "." else None
         if look is not None:
             found.append((name, look))
-        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("pull")):
+        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("hf:")):
             folders.clear()
     return sorted(found)
 

@@ -280,7 +280,7 @@ def test_what_is_written_while_it_is_read_is_read_again(
 
 def test_a_server_that_has_another_root_is_said_to(at: Scene) -> None:
     at.write("a")
-    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc checkpoints list")
+    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc list checkpoints")
     at.party.refusals["ScoreCheckpoint"] = deque([gone])
     at.run()
     assert at.told[0].outcome is Outcome.UNSPECIFIED
