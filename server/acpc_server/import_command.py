@@ -55,7 +55,7 @@ All = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="show what was found, and write nothing")]
 
 
-def import_run(
+def import_run(  # noqa: PLR0913 - its options
     source: Annotated[
         str,
         typer.Argument(help="run folder, weights file, hub cache folder, or hf:USER/REPO[@COMMIT]"),

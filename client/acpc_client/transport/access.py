@@ -50,15 +50,12 @@ class ClientOptions(Access, total=False):
             fail at once [600, and 10 until the server has answered for the first time].
         on_away: Told why the server is away in an error whose message is one line, and None once
             it is back [a warning in the log ``acpc_client``, which goes to stderr].
-        connections: Connections it opens at most, another one while four calls are under way on
-            each; 8 suit two servers behind one port, more would not suit a single one [1].
     """
 
     timeout: float | None
     retry: RetryPolicy | None
     patience: float | None
     on_away: OnAway | None
-    connections: int | None
 
 
 def make_access(

@@ -121,8 +121,7 @@ class Upload(_Made, Followed, Server):
             words = "interrupted: what was stored is kept; run the command again to go on"
             with interruptible(words), self._arrays(on_read) as anchors:
                 stored = client.anchors.upload(
-                    replace(anchors, directions=probes),
-                    views=groups,
+                    replace(anchors, views=groups, directions=probes),
                     description=self.description,
                     compress=self.compress,
                     progress=progress,

@@ -66,10 +66,11 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        joined = payloads[0]
-        if len(payloads) > 1:
-            joined = tuple(torch.cat(column) for column in zip(*payloads, strict=True))
-        rows = in_halves(partial(self._finite, once, primitive, mode), *joined)
+        finite = partial(self._finite, once, primitive, mode)
+        if len(payloads) == 1:
+            return [in_halves(finite, *payloads[0])]
+        joined = (torch.cat(column) for column in zip(*payloads, strict=True))
+        rows = in_halves(finite, *joined)
         return torch.split(rows, [len(payload[0]) for payload in payloads])
 
     def pool(

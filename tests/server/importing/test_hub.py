@@ -1,9 +1,11 @@
 """``acpc-server import hf:``: a checkpoint of a Hub that a local server plays."""
 
+import contextlib
 import hashlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,8 @@ import pytest
 import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.importing import hub as hub_of
+from acpc_server.importing.hub import Pace
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -29,7 +33,8 @@ class Hub(http.server.ThreadingHTTPServer):
         self.commit, self.withheld = COMMIT, ""
         self.asked: list[str] = []
         self.told: dict[str, Any] = {}  # what it tells instead
-        self.cut_after = 0
+        self.cut_after, self.endless = 0, False
+        self.trickles = ""  # what it begins in single bytes, by how its path ends
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
@@ -63,21 +68,28 @@ class _Pages(http.server.BaseHTTPRequestHandler):
             info = {"id": "someone/wm", "sha": hub.commit, "siblings": siblings, **hub.told}
             body = json.dumps(info).encode()
         else:
-            entry = hub.entry(path.rpartition("/")[2])
-            headers["ETag"] = f'"{entry.get("lfs", entry)["oid"]}"'
-            start = int((self.headers["Range"] or "bytes=0-").split("=")[1].partition("-")[0])
-            status, body = 206 if start else 200, hub.files[entry["path"]][start:]
+            name = path.rpartition("/")[2]
+            status, start = 206, int(self.headers["Range"].split("=")[1].rstrip("-"))
+            body = hub.files[name][start:]
         self.send_response(status)
-        for key, value in {**headers, "Content-Length": str(len(body))}.items():
+        length = {} if hub.endless else {"Content-Length": str(len(body))}
+        for key, value in {**headers, **length}.items():
             self.send_header(key, value)
         self.end_headers()
-        if self.command == "HEAD":
-            return
+        if hub.endless:
+            with contextlib.suppress(OSError):  # until the caller has enough
+                while True:
+                    self.wfile.write(bytes(2**16))
+        if hub.trickles and path.endswith(hub.trickles):
+            with contextlib.suppress(OSError):  # until the caller has waited enough
+                for place in range(50):
+                    self.wfile.write(body[place : place + 1])
+                    time.sleep(0.02)
+                self.wfile.write(body[50:])
+            body = b""
         cut = hub.cut_after if "resolve" in path and hub.cut_after else len(body)
         self.wfile.write(body[:cut])
         self.close_connection = True
-
-    do_HEAD = do_GET
 
     def log_message(self, *_: object) -> None:
         """Keep quiet."""
@@ -136,16 +148,24 @@ def test_an_answer_that_names_no_commit_is_refused(hub: Hub, tmp_path: Path) -> 
     assert not any("resolve" in path for path in hub.asked)
 
 
+NO_FILES = "an answer that tells no files"
+
+
 @pytest.mark.parametrize(
     ("told", "problem"),
     [
         ({"sha": None}, "names no commit"),
         ({"sha": "1f" * 19 + "1F"}, "names no commit"),
-        ({"siblings": None}, "no such weights file"),
-        ({"siblings": [None]}, "did not give someone/wm"),
+        ({"siblings": None}, NO_FILES),
+        ({"siblings": [None]}, NO_FILES),
+        ({"siblings": [{"rfilename": "weights.pt", "size": "many"}]}, NO_FILES),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 9, "lfs": {}}]}, NO_FILES),
         ({"siblings": [{"rfilename": "../weights.pt", "size": 9}]}, "no such weights file"),
         ({"siblings": [{"rfilename": "weights.pt", "size": 2**40}]}, f"has {2**40} bytes, over"),
         ({"siblings": [{"rfilename": "weights.pt", "size": -1}]}, "has -1 bytes"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 9}]}, "weights.pt of more than 9 bytes"),
+        ({"siblings": [{"rfilename": "weights.pt", "size": 10**9}]}, f"of {10**9} bytes"),
+        ({"beside": "x" * 2**23}, "an answer of more than 8388608 bytes"),
     ],
 )
 def test_nothing_that_a_hub_tells_is_believed(
@@ -159,19 +179,55 @@ def test_nothing_that_a_hub_tells_is_believed(
     assert sum(x.stat().st_size for x in kept) <= len(hub.files["weights.pt"])
 
 
+def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
+    hub.endless = True
+    with pytest.raises(AcpcError, match="an answer of more than"):
+        pull("hf:someone/wm", tmp_path / "new")
+
+
+HASTY = Pace(from_seconds=0.2)
+
+
+def test_what_trickles_is_given_up(hub: Hub, tmp_path: Path) -> None:
+    """Byte by byte no silence ends it, and a file of gigabytes would take years."""
+    hub.trickles = "/revision/main"
+    with pytest.raises(AcpcError, match=r"an answer at \d+ bytes a second") as caught:
+        hub_of.Hub("someone/wm", HASTY).files(None)
+    assert caught.value.reason == "HUB_UNAVAILABLE"
+    hub.trickles = "weights.pt"
+    at, kept = hub_of.Hub("someone/wm", HASTY), tmp_path / "weights.pt"
+    commit, files = at.files(None)
+    with pytest.raises(AcpcError, match=r"weights\.pt at \d+ bytes a second"):
+        at.download("weights.pt", commit, *files["weights.pt"], kept)
+    begun = kept.read_bytes()
+    assert begun and hub.files["weights.pt"].startswith(begun)
+    hub.trickles = ""
+    at.download("weights.pt", commit, *files["weights.pt"], kept)
+    assert kept.read_bytes() == hub.files["weights.pt"], "goes on with what is there"
+
+
+def test_what_is_slow_and_above_the_least_pace_is_taken(hub: Hub) -> None:
+    hub.trickles, patient = "/revision/main", Pace(bytes_a_second=1.0, from_seconds=0.2)
+    commit, files = hub_of.Hub("someone/wm", patient).files(None)
+    assert (commit, set(files)) == (COMMIT, set(hub.files))
+
+
 def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:
-    lfs = {"sha256": "0" * 64, "size": 1, "pointerSize": 100}
+    lfs = {"sha256": "0" * 64}
     size = len(hub.files["weights.pt"])
     hub.told = {"siblings": [{"rfilename": "weights.pt", "size": size, "lfs": lfs}]}
     with pytest.raises(AcpcError, match="another sha256"):
         pull("hf:someone/wm", tmp_path / "new")
 
 
-def test_after_a_cut_transfer_the_same_command_goes_on(hub: Hub, tmp_path: Path) -> None:
-    hub.cut_after = len(hub.files["weights.pt"]) // 3
+def test_a_cut_transfer_goes_on_and_one_that_is_always_cut_ends(hub: Hub, tmp_path: Path) -> None:
+    size = len(hub.files["weights.pt"])
+    hub.cut_after = size // 8
     with pytest.raises(AcpcError, match=r"did not give someone/wm: .*"):
         pull("hf:someone/wm", tmp_path / "new")
-    hub.cut_after = 0
+    transfers = sum("resolve" in path for path in hub.asked)
+    assert transfers < 30
+    hub.cut_after = size // 3
     pull("hf:someone/wm", tmp_path / "new")
 
 

@@ -84,7 +84,7 @@ def test_every_kind_has_an_independent_reference(kind: str) -> None:
 def test_a_view_is_that_of_the_loop(spec: Perturbation) -> None:
     """JPEG rounds values between bytes and beyond black and white, as resized frames have them."""
     frames, changed = photos() * (1.3 if spec.kind == "jpeg" else 1.0), 0.0
-    for draw in range(5 if is_stochastic(spec) else 1):
+    for draw in range(3 if is_stochastic(spec) else 1):
         key = {**KEY, "draw": draw}
         expected = pair_reference.perturbed(frames.double().numpy(), spec.to_spec(), **key)
         found = perturb_frames(frames, spec, **key).double().numpy()

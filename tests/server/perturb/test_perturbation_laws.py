@@ -23,7 +23,7 @@ from acpc.contract import (
 )
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import is_stochastic, perturb_frames, resolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 HEIGHT, WIDTH = 16, 19
@@ -92,12 +92,11 @@ def test_shape_and_dtype_stay_and_the_input_is_untouched(spec: Perturbation) -> 
 @by_kind
 def test_more_than_zero_changes_the_frames(spec: Perturbation) -> None:
     assert not spec.changes_nothing
-    for draw in range(20):
+    for draw in range(8):
         view = perturb_frames(photos(), spec, seed=1, anchor=2, draw=draw)
         assert (view - photos()).abs().max() > 0.1
 
 
-@settings(max_examples=60, deadline=None)
 @given(specs, UINT64, UINT64, UINT64)
 def test_a_view_depends_on_the_key_and_its_own_frames_alone(
     spec: Perturbation, seed: int, anchor: int, draw: int
@@ -128,7 +127,6 @@ def test_only_what_is_placed_in_time_depends_on_the_place_or_on_other_frames(
     assert resolve(spec)[0].by_frame == by_frame
 
 
-@settings(max_examples=40, deadline=None)
 @given(specs.filter(lambda spec: spec.kind != "gaussian_noise"), UINT64)
 def test_only_noise_leaves_the_range_of_pixels(spec: Perturbation, draw: int) -> None:
     found = pixels(perturb_frames(photos(), spec, seed=0, anchor=0, draw=draw))
