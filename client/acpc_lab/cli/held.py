@@ -63,6 +63,7 @@ OPERATIONS = (
     Column("name", "name", short=len("operations/") + 8),
     Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
     Column("shift", lambda item: item.request.shift if item.request else "-", rank=2),
+    Column("verdict", lambda item: item.score.verdict.outcome.name if item.score else "-", rank=1),
     Column("state", lambda item: item.state.name.lower()),
     Column("progress", _done, rank=4),
     Column("created", lambda item: _moment(item.create_time), rank=3),

@@ -1,5 +1,6 @@
 """``acpc list``, ``show``, ``cancel``, ``delete`` and ``load``: what a server holds."""
 
+import contextlib
 import inspect
 import json
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
 from acpc_client import AcpcClient, Checkpoint, save_result, status_of
+from acpc_client.errors import NotFound
 
 from acpc_lab.cli import held, render
 from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
@@ -24,6 +26,8 @@ from acpc_lab.cli.options import (
 from acpc_lab.cli.table import Column, Format
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
+# Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
+_VERDICTS = 50
 _SHIFTS = tuple(
     Column(name, itemgetter(name), rank=rank)
     for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
@@ -92,6 +96,11 @@ class List(Printed, Server):
 
     def _jobs(self, client: AcpcClient) -> None:
         listed = list(client.operations.list(filter=self.filter))
+        if not self.json:
+            judged = [at for at, one in enumerate(listed) if one.request and one.error is None]
+            for at in judged[:_VERDICTS]:
+                with contextlib.suppress(NotFound):  # deleted since
+                    listed[at] = client.operations.get(listed[at].name)
         named = self.wide or any(item.caller for item in listed)
         columns = [one for one in held.OPERATIONS if named or one.title != "caller"]
         render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
@@ -172,6 +181,9 @@ class Show(ScoreOptions, Server):
             return
         if self.json:
             render.result(status_of(operation))
+            return
+        if operation.score is not None and self.form is Format.CSV:
+            render.score(operation.score, wide=True)
             return
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -163,5 +164,6 @@ def main() -> None:
     """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
     with reported(lambda why: print(f"error: FAILED_PRECONDITION: {why}", file=sys.stderr)):
         app()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -295,9 +296,9 @@ _RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
 
 def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
     """The verdict in words, what was asked, then the checkpoint beside its reference."""
-    said, colon, why = answer.verdict.summary.partition(": ")
-    why = why if colon and " " not in said else answer.verdict.summary  # "Passes: " once
-    prose(f"{answer.verdict.outcome.name}: {why}")
+    outcome, why = answer.verdict.outcome.name, answer.verdict.summary
+    begun = re.match(r"(Passes|Fails)\b", why)
+    prose(f"{outcome}{why[begun.end() :]}" if begun else f"{outcome}: {why}")
     if answer.certainty:
         prose(f"how sure: {answer.certainty}")
     if asked:

@@ -14,7 +14,8 @@ import pytest
 import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.importing import hub as module
+from acpc_server.importing import hub as hub_of
+from acpc_server.importing.hub import Pace
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -184,17 +185,17 @@ def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
         pull("hf:someone/wm", tmp_path / "new")
 
 
-HASTY = module.Pace(from_seconds=0.2)
+HASTY = Pace(from_seconds=0.2)
 
 
 def test_what_trickles_is_given_up(hub: Hub, tmp_path: Path) -> None:
     """Byte by byte no silence ends it, and a file of gigabytes would take years."""
     hub.trickles = "/revision/main"
     with pytest.raises(AcpcError, match=r"an answer at \d+ bytes a second") as caught:
-        module.Hub("someone/wm", HASTY).files(None)
+        hub_of.Hub("someone/wm", HASTY).files(None)
     assert caught.value.reason == "HUB_UNAVAILABLE"
     hub.trickles = "weights.pt"
-    at, kept = module.Hub("someone/wm", HASTY), tmp_path / "weights.pt"
+    at, kept = hub_of.Hub("someone/wm", HASTY), tmp_path / "weights.pt"
     commit, files = at.files(None)
     with pytest.raises(AcpcError, match=r"weights\.pt at \d+ bytes a second"):
         at.download("weights.pt", commit, *files["weights.pt"], kept)
@@ -206,8 +207,8 @@ def test_what_trickles_is_given_up(hub: Hub, tmp_path: Path) -> None:
 
 
 def test_what_is_slow_and_above_the_least_pace_is_taken(hub: Hub) -> None:
-    hub.trickles, patient = "/revision/main", module.Pace(bytes_a_second=1.0, from_seconds=0.2)
-    commit, files = module.Hub("someone/wm", patient).files(None)
+    hub.trickles, patient = "/revision/main", Pace(bytes_a_second=1.0, from_seconds=0.2)
+    commit, files = hub_of.Hub("someone/wm", patient).files(None)
     assert (commit, set(files)) == (COMMIT, set(hub.files))
 
 
