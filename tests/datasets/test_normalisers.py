@@ -28,13 +28,13 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "a.h5"
 
 
-def drawn(path: Path, chosen: TaskPreset, **asked: Any) -> Any:  # noqa: ANN401
+def drawn(path: Path, chosen: TaskPreset, **asked: Any) -> Any:
     source = AnchorSource("a.h5", "t.yaml", count=asked.pop("count", COUNT), **asked)
     with Hdf5Dataset.open(path, "a.h5") as dataset:
         return draw_windows(dataset, chosen, source, history=HISTORY, horizon=HORIZON)
 
 
-def percentile(low: Any, high: Any, clip: float | None) -> Any:  # noqa: ANN401
+def percentile(low: Any, high: Any, clip: float | None) -> Any:
     def apply(x: np.ndarray) -> np.ndarray:
         scaled = 2 * (x - low) / (np.asarray(high) - low) - 1
         return scaled if clip is None else np.clip(scaled, -clip, clip)
@@ -60,7 +60,7 @@ LOW, HIGH = np.percentile(HELD, [1, 99], axis=0)
         ("{column: action, normaliser: none}", lambda x: x),
     ],
 )  # fmt: skip
-def test_blocks_are_normalised_as_the_task_says(path: Path, words: str, formula: Any) -> None:  # noqa: ANN401
+def test_blocks_are_normalised_as_the_task_says(path: Path, words: str, formula: Any) -> None:
     found, usual = drawn(path, task(words)), drawn(path, task())
     assert found.anchor_ids.tolist() == usual.anchor_ids.tolist()
     wanted = []

@@ -49,8 +49,8 @@ def test_a_misfit_is_named_and_passes_no_gate(served: ServerProcess, tmp_path: P
     for gate in ("point", "confident"):
         scored = acpc(
             "score", AUGMENTED, *asked, "--shift", "gaussian_noise:0.01", "--anchors", 64,
-            "--reference", BASE, "--t-sr", 0.01, "--t-ir", 5, "--gate", gate,
-            "--output", tmp_path / "score.json", code=3,
+            "--reference", BASE, "--protocol", "{thresholds: {ir: 5, sr: 0.01}}", "--gate", gate,
+            "--out", tmp_path / "score.json", code=3,
         )  # fmt: skip
         assert "DOES_NOT_FIT: IR and SR mean nothing" in scored.output
         assert "frames upside down would: error 0." in scored.output

@@ -1,11 +1,9 @@
 """``acpc check-fit``."""
 
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 import typer
 from acpc_client import (
-    CheckpointRef,
     DatasetAnchors,
     Fit,
     FitOutcome,
@@ -14,17 +12,16 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given
 from acpc_lab.cli.follow import follow
-from acpc_lab.cli.options import Digest, Exit, FollowOptions, Mode, Server, WeightsOption
-from acpc_lab.cli.score import AnchorChoice
+from acpc_lab.cli.options import Exit, Followed, Server, checkpoint_of
+from acpc_lab.cli.score import OnAnchors
 
 _ANCHORS = 64
 _CODES = {FitOutcome.FITS: Exit.OK, FitOutcome.DOES_NOT_FIT: Exit.SCREEN_FAILED}
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckFit(AnchorChoice, FollowOptions, Server):
+class CheckFit(OnAnchors, Followed, Server):
     r"""Does this checkpoint predict these data at all?
 
     Compares the error of its predictions on clean frames with that of standing still, and with that
@@ -40,11 +37,6 @@ class CheckFit(AnchorChoice, FollowOptions, Server):
     or was cancelled; 1 error; 2 usage; 130 interrupted.
     """
 
-    checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
-    weights_file: WeightsOption = ""
-    digest: Digest = ""
-    numeric_mode: Mode = None
-
     def run(self) -> None:
         """Scores the checkpoint under no change, and prints how well it predicts."""
         anchors = self.source()
@@ -52,13 +44,12 @@ class CheckFit(AnchorChoice, FollowOptions, Server):
             anchors = replace(anchors, count=_ANCHORS)
         with self.connect() as client:
             job = client.score_checkpoint(
-                CheckpointRef(self.checkpoint, self.weights_file, self.digest),
+                checkpoint_of(self.checkpoint),
                 anchors,
                 Identity(),
                 protocol=ScoreProtocol(draws=1),
-                **given(numeric_mode=self.numeric_mode),
             )
-            ended = follow(client, job.name, timeout=self.timeout, output=None)
+            ended = follow(client, job.name, timeout=self.timeout, out=None)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)

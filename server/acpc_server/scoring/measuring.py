@@ -185,7 +185,7 @@ class CheckpointMeasurement:
 
         def encode(anchors: Anchors, rows: range) -> Tensor:
             frames = range(anchors.history + anchors.horizon)
-            return replace(self, anchors=anchors)._encoded(rows, frames)
+            return replace(self, anchors=anchors).encoded(rows, frames)
 
         options = self.spec.evidence
         return check_fit(self.anchors, record.errors, options, encode, self._rollout)
@@ -232,9 +232,10 @@ class CheckpointMeasurement:
         if record.history_latents.size:
             return torch.from_numpy(record.history_latents[rows])
         kept = range(self.anchors.history)
-        return torch.cat([self._encoded(range(row, row + 1), kept) for row in rows.tolist()])
+        return torch.cat([self.encoded(range(row, row + 1), kept) for row in rows.tolist()])
 
-    def _encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
+    def encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
+        """Return latents (rows, frames, dim) of these kept frames of the anchors."""
         mode = self.spec.numeric_mode
         return encode_frames(
             self.engine, self.model, mode, self.anchors, rows, frames, self.context
@@ -250,7 +251,7 @@ class CheckpointMeasurement:
         found = np.empty((count, self.model.card.latent_dim), np.float64 if exact else np.float32)
         for start in range(0, count, size):
             rows = range(start, min(start + size, count))
-            found[start : start + size] = self._encoded(rows, [last])[:, 0].numpy()
+            found[start : start + size] = self.encoded(rows, [last])[:, 0].numpy()
         return replace(record, endpoint_latents=found)
 
     def rounding_floor(self, record: ShardRecord) -> float | None:

@@ -51,7 +51,7 @@ def measured(
     return found, ShardRecord.concatenate(shards)
 
 
-def loop(anchors: AnchorBatch, change: Callable[[np.ndarray], np.ndarray], rows: range) -> Any:  # noqa: ANN401
+def loop(anchors: AnchorBatch, change: Callable[[np.ndarray], np.ndarray], rows: range) -> Any:
     """Summed errors of a float64 model under own and foreign actions, and of standing still."""
     reference = ReferenceModel.of(public_config(), 4, loops=False)
     totals = {"own": 0.0, "foreign": 0.0, "negated": 0.0, "still": 0.0}
