@@ -5,6 +5,7 @@ checkpoints, as release 0.1 wrote them; beside it lies what that release made of
 """
 
 import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -49,8 +50,9 @@ def same(tmp_path: Path) -> Callable[[str], None]:
         if name.endswith(".json"):
             assert as_held(json.loads(written), json.loads(held)) == json.loads(held)
         elif name.endswith(".csv"):
-            ours, theirs = ([*csv.DictReader(text.splitlines())] for text in (written, held))
-            assert as_held(ours, theirs) == theirs
+            rows = [*csv.DictReader(io.StringIO(written))]
+            wanted = [*csv.DictReader(io.StringIO(held))]
+            assert [{key: row[key] for key in wanted[0]} for row in rows] == wanted
         else:
             assert written == held
 
