@@ -93,7 +93,7 @@ class Contact:
     def remedy(self, why: str = "") -> str:
         """Words what to do where no server answers."""
         if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
-            tls = "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
+            tls = "check ACPC_TLS_CA and ACPC_TLS_NAME: one side wants TLS"
             return self.proxy + tls
         return (
             f"{self.proxy}start one there (acpc-server serve --checkpoint-root DIR --dataset-root "
@@ -270,7 +270,7 @@ class Watch:
         return DeadlineExceeded(message, reason="")
 
     def _follow(self) -> str:
-        return f"the job goes on at the server; follow it: acpc operations watch {self.name}"
+        return f"the job goes on at the server; follow it: acpc show job {self.name} --wait"
 
 
 def _why(error: AcpcError) -> str:

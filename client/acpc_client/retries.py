@@ -72,7 +72,8 @@ class RetryPolicy:
         resumed = passing(error) or isinstance(error, Aborted) or error.reason in _UPLOAD_LOST
         if not resumed or self.attempts < 2:
             return None
-        return replace(self, attempts=max(self.attempts, UPLOAD_ATTEMPTS))._wait(failures, None)
+        longer = replace(self, attempts=max(self.attempts, UPLOAD_ATTEMPTS))
+        return longer._wait(failures, None)  # noqa: SLF001 - of this class
 
     def look(self, times: int) -> float:
         """Seconds between one look for a server that is away and the next, within one second."""

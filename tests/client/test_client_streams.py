@@ -1,7 +1,5 @@
 """Streams: order, failures in place, and watching that outlives broken streams."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Transport security, against a server with a certificate made for the test."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -161,9 +161,9 @@ def test_states_and_labels_of_a_set_are_told(
     with pytest.raises(InvalidArgument) as caught:
         client.anchors.contents(stored, neighbourhood=1.5)
     assert [v.field for v in caught.value.violations] == ["neighbourhood"]
-    acpc = acpc_command("anchors", "show", stored.digest, "--contents", "--target")
+    acpc = acpc_command("show", "anchor-set", stored.digest, "--contents", "--target")
     assert "states apart" in acpc(job_server.address).stdout
-    listed = json.loads(acpc(job_server.address, "--json").stdout)
+    listed = json.loads(acpc(job_server.address, "-o", "json").stdout)
     assert listed["contents"]["labels"] == anchors.labels.tolist()
 
 

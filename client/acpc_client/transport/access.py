@@ -135,8 +135,8 @@ def bearer(target: str, options: Access) -> Bearer | None:
     if not (options.get("tls") or options.get("insecure") or is_local(target)):
         raise ArgumentError(
             "token",
-            f"would travel in plain text to {target}; turn TLS on (tls=Tls(...), --tls-ca), or "
-            "say insecure=True (--insecure) where nobody listens in",
+            f"would travel in plain text to {target}; turn TLS on (tls=Tls(...), ACPC_TLS_CA), or "
+            "say insecure=True (ACPC_INSECURE) where nobody listens in",
         )
     return Bearer(token)
 

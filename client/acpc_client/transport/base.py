@@ -161,7 +161,7 @@ class TransportBase(ABC):
         error = from_rpc_error(raised, request_id)
         if isinstance(error, DeadlineExceeded) and not error.domain:
             self._unheard()
-            error = extended(error, "no answer came in time: wait longer (timeout=, --timeout)")
+            error = extended(error, "no answer came in time: wait longer (timeout=, ACPC_TIMEOUT)")
         if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
             from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
 

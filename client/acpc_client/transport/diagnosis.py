@@ -11,14 +11,14 @@ from acpc_client.transport.channel import Tls
 PROBE_SECONDS = 1.0
 _ADDRESS = re.compile(r"(?:\w+:)?(?://[^/]*/)?(?:\[([^\]]*)\]|([^:,]+)):(\d+)(?:,.*)?")
 _OTHER_NAME = (62, 64)  # OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH, X509_V_ERR_IP_ADDRESS_MISMATCH
-_SPEAKS_TLS = "this port speaks TLS: set ACPC_TLS_CA (--tls-ca) to the file of its authority"
+_SPEAKS_TLS = "this port speaks TLS: set ACPC_TLS_CA to the file of its authority"
 _SPEAKS_NONE = (
-    "this port speaks plain text, not TLS: leave ACPC_TLS_CA (--tls-ca) and the other files of TLS "
+    "this port speaks plain text, not TLS: leave ACPC_TLS_CA and the other files of TLS "
     "out, or give the server --tls-certificate and --tls-key"
 )
 _WANTS_ONE = (
     "the server wants a client certificate that its own authority has signed: set "
-    "ACPC_CLIENT_CERTIFICATE and ACPC_CLIENT_KEY (--client-certificate, --client-key)"
+    "ACPC_CLIENT_CERTIFICATE and ACPC_CLIENT_KEY"
 )
 
 
@@ -44,7 +44,7 @@ def tls_fault(target: str, tls: Tls | None) -> str:
             except TimeoutError:
                 spoke = True
     except ssl.SSLCertVerificationError as error:
-        variable = "NAME (--tls-name)" if error.verify_code in _OTHER_NAME else "CA (--tls-ca)"
+        variable = "NAME" if error.verify_code in _OTHER_NAME else "CA"
         why = error.verify_message.rstrip(".")
         return f"the server's certificate does not count here ({why}): set ACPC_TLS_{variable}"
     except ssl.SSLError as error:

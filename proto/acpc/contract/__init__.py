@@ -36,7 +36,7 @@ NAMES = {
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
         PlannerMoment PoolRequest Proposal Views""",
     "normal_form": "digested resolved",
-    "plain": "from_json from_plain to_json to_plain",
+    "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
     "record": "Columns Record Tabular beside cell columns_of ends percent",
     "requests": """

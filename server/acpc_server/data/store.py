@@ -60,7 +60,7 @@ def load_task(name: str, root: Path) -> TaskPreset:
             f"{', '.join(SUFFIXES['task'])}",
             name,
             lambda: (*preset_names(), *files_below(root, "task")),
-            "acpc tasks",
+            "acpc list tasks",
         )
     with open_file(root, name, field="task") as opened, open(opened, "rb", closefd=False) as file:
         return parse_task(name, file.read(MAX_TASK_BYTES + 1))

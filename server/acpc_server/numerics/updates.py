@@ -9,12 +9,12 @@ needs it, permutation-invariant to the last bit: elites are taken in the order o
 exp(-C_j / lambda). Let |C~_j - C_j| <= b_j and e = max_j b_j. (i) Every weight changes by at most
 the factor exp(2 e / lambda): exp(-C~_j / lambda) is exp(-C_j / lambda) times f_j in [1/F, F], F =
 exp(e / lambda), and the normaliser changes by a factor in the same interval. (ii) The total
-variation distance is at most tanh(e / (2 lambda)): w~(S) - w(S) with w(S) = s is largest where f = F
-on S and 1/F elsewhere, s F^2 / (s F^2 + 1 - s) - s, at its maximum s = 1 / (1 + F) equal to (F - 1)
-/ (F + 1). So a coordinate of the mean moves by at most that times the range of the actions. (iii)
-Costs between ``lower`` and ``upper`` put each weight v_j between two numbers. The derivative of the
-mean m by v_j is (a_j - m) / sum v, so m is largest where v_j is at its upper end for the t largest
-actions and at its lower one for all others: one of J splits, all of which are looked at.
+variation distance is at most tanh(e / (2 lambda)): w~(S) - w(S) with w(S) = s is largest where f =
+F on S and 1/F elsewhere, s F^2 / (s F^2 + 1 - s) - s, at its maximum s = 1 / (1 + F) equal to (F -
+1) / (F + 1). So a coordinate of the mean moves by at most that times the range of the actions.
+(iii) Costs between ``lower`` and ``upper`` put each weight v_j between two numbers. The derivative
+of the mean m by v_j is (a_j - m) / sum v, so m is largest where v_j is at its upper end for the t
+largest actions and at its lower one for all others: one of J splits, all of which are looked at.
 
 **Prop. kept elites.** Let two iCEM runs start alike and share their random numbers, k elites be
 fitted and m <= k kept. If in every pool, kept elites included, the certificates of the top-k *and*

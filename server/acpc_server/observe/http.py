@@ -18,13 +18,15 @@ from prometheus_client.exposition import ThreadingWSGIServer
 from acpc_server.observe.health import ServerHealth
 
 log = structlog.get_logger("acpc.http")
+Wsgi = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
 IDLE_SECONDS = 5.0  # silence that ends a connection, each of which serves one request
 
 
 class HttpEndpoint:
     """Serves the series of a registry, and a server's health.
 
-    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none.
+    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none. ``pages`` answers
+    ``/`` and ``/operations/...``.
     """
 
     def __init__(
@@ -32,7 +34,9 @@ class HttpEndpoint:
         registry: CollectorRegistry,
         health: ServerHealth,
         token: Callable[[], str] | None = None,
+        pages: Wsgi | None = None,
     ) -> None:
+        self._pages = pages
         self._series = make_wsgi_app(registry)
         self._health = health
         self._token = token
@@ -59,6 +63,8 @@ class HttpEndpoint:
         if path == "/metrics" and self._allowed(environ.get("HTTP_AUTHORIZATION", "")):
             answer: Iterable[bytes] = self._series(environ, start)
             return answer
+        if self._pages is not None and (path == "/" or path.startswith("/operations/")):
+            return self._pages(environ, start)
         loaded = health.loaded()
         known = {
             "/metrics": (401, []),

@@ -22,7 +22,7 @@ GET = "/google.longrunning.Operations/GetOperation"
 ROOT = Authority()
 
 
-def control(**options: Any) -> AccessControl:  # noqa: ANN401
+def control(**options: Any) -> AccessControl:
     return AccessControl(Metrics(), **options)
 
 
