@@ -53,19 +53,10 @@ _KEYS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(AnchorCount):
-    """What is scored, on which anchors, and how."""
-
-    keys: ClassVar[Keys] = _KEYS
+class OnAnchors(AnchorCount):
+    """A checkpoint, and the anchors that it is measured on."""
 
     checkpoint: CheckpointName
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CHECKPOINT",
-            help="Unaugmented checkpoint of the same task; without it none can pass.",
-        ),
-    ] = None
     dataset: Annotated[
         str | None, typer.Option(help="HDF5 file below the server's dataset root.")
     ] = None
@@ -78,6 +69,36 @@ class Asked(AnchorCount):
             metavar="DIGEST",
             help="Anchor set, in place of --dataset and --task: its digest or a beginning of it, "
             "the request id of its upload, or latest.",
+        ),
+    ] = None
+
+    def source(self, **drawn: Any) -> DatasetAnchors | str:  # noqa: ANN401 - of DatasetAnchors
+        """The anchors, drawn so.
+
+        Raises typer.BadParameter: Both a dataset and a set, or neither.
+        """
+        drawn |= self.drawn()
+        if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
+            return self.anchor_set
+        if self.anchor_set is None and self.dataset is not None and self.task is not None:
+            return DatasetAnchors(self.dataset, self.task, **drawn)
+        raise typer.BadParameter(
+            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
+            param_hint="--dataset",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(OnAnchors):
+    """What is scored, on which anchors, and how."""
+
+    keys: ClassVar[Keys] = _KEYS
+
+    reference: Annotated[
+        str | None,
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="Unaugmented checkpoint of the same task; without it none can pass.",
         ),
     ] = None
     protocol: ProtocolOption = None
@@ -108,7 +129,7 @@ class Asked(AnchorCount):
         Raises typer.BadParameter: A wrong protocol, both a dataset and a set, or neither.
         """
         read = read_protocol(self.protocol, self.keys)
-        drawn = read.pop("anchors", {}) | ({"count": self.anchors} if self.anchors else {})
+        anchors = self.source(**read.pop("anchors", {}))
         limits = read.pop("thresholds", {})
         sure = read.pop("evidence", {}) | (
             {"population": self.population} if self.population else {}
@@ -120,14 +141,7 @@ class Asked(AnchorCount):
             "until_decided": UntilDecided(self.until_decided) if self.until_decided else None,
             **read,
         }
-        if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
-            return self.anchor_set, how
-        if self.anchor_set is None and self.dataset is not None and self.task is not None:
-            return DatasetAnchors(self.dataset, self.task, **drawn), how
-        raise typer.BadParameter(
-            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
-            param_hint="--dataset",
-        )
+        return anchors, how
 
 
 @dataclass(frozen=True, kw_only=True)
