@@ -80,7 +80,7 @@ class RetryPolicy:
         return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self._back_off(times)))
 
     def poll(self) -> float:
-        """Seconds between polls of an operation whose streams break."""
+        """Seconds between streams of an operation that keep breaking."""
         return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self.maximum))
 
     def _wait(self, failures: int, asked: float | None) -> float | None:

@@ -1,7 +1,5 @@
 """Who a client says it is: its token on every call, and never in plain text to another host."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import logging
 import os
 import re

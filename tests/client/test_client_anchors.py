@@ -1,7 +1,5 @@
 """Anchor sets from the client: what is sent, how it goes on, and what is not believed."""
 
-# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
-
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path

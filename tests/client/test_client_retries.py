@@ -1,7 +1,5 @@
 """What is tried again, for how long, and what is not."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import math
 import uuid
 from typing import Any

@@ -13,7 +13,7 @@ import pytest
 
 
 @pytest.mark.parametrize("package", [acpc_client, acpc.contract])
-def test_a_face_has_what_its_table_says_and_type_checkers_read(package: Any) -> None:  # noqa: ANN401
+def test_a_face_has_what_its_table_says_and_type_checkers_read(package: Any) -> None:
     listed = {name: module for module, names in package.NAMES.items() for name in names.split()}
     assert listed.keys() <= set(dir(package))
     imports = [node for node in ast.walk(ast.parse(inspect.getsource(package)))

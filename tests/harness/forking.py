@@ -104,10 +104,10 @@ def _show(
                 ended = running.pop(ready)
                 ended.join()
                 if ended.exitcode:
-                    raise session.Failed(f"exit code {ended.exitcode} at {last[ready]}") from None
-                continue
-            report = hook.pytest_report_from_serializable(config=session.config, data=data)
-            last[ready] = report.nodeid
-            hook.pytest_runtest_logreport(report=report)
+                    session.shouldfail = f"exit code {ended.exitcode} after {last[ready]}"
+            else:
+                report = hook.pytest_report_from_serializable(config=session.config, data=data)
+                last[ready] = report.nodeid
+                hook.pytest_runtest_logreport(report=report)
         if session.shouldfail:
             raise session.Failed(session.shouldfail)

@@ -39,11 +39,11 @@ class _Made(AnchorCount):
     description: str = ""
     request_id: str | None = None
 
-    def drawn(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def drawing(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """How windows are drawn, by the names of ``DatasetAnchors``; and the reading, if given."""
         read = read_protocol(self.protocol, self.keys)
         reading = {name: read.pop(name) for name in ("reading",) if name in read}
-        return given(count=self.anchors) | read, reading
+        return self.drawn() | read, reading
 
 
 @app.command("upload", cls=Command)
@@ -136,7 +136,7 @@ class Upload(_Made, Followed, Server):
 
         from acpc_lab.datasets import drawn_from  # noqa: PLC0415
 
-        path, task, (drawing, reading) = self.file, self.task, self.drawn()
+        path, task, (drawing, reading) = self.file, self.task, self.drawing()
         found = self.format or recognise(path)
         if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
             found = "arrays"
@@ -182,7 +182,7 @@ class Create(_Made, Printed, Server):
 
     def run(self) -> None:
         """Has the server draw and keep the windows."""
-        drawing, reading = self.drawn()
+        drawing, reading = self.drawing()
         source = DatasetAnchors(self.dataset, self.task, **drawing)
         with self.connect() as client:
             made = client.anchors.create(

@@ -113,6 +113,7 @@ def exit_of(outcomes: Collection[Outcome]) -> Exit:
     for outcome, code in (
         (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
         (Outcome.FAILED, Exit.SCREEN_FAILED),
+        (Outcome.DOES_NOT_FIT, Exit.SCREEN_FAILED),
         (Outcome.UNDECIDED, Exit.UNDECIDED),
     ):
         if outcome in outcomes:

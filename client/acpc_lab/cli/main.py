@@ -27,6 +27,7 @@ COMMANDS = {
         "Does this visual change alter the plan that CEM returns?",
     ),
     "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
+    "check-fit": ("check_fit.CheckFit", "Does this checkpoint predict these data at all?"),
     "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
     "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
     "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
@@ -142,6 +143,7 @@ def acpc(
         acpc certify lewm-pusht --input pool.npz --shift gaussian_noise:0.02,0.05
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
+        acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
         acpc diff before.json after.json
         acpc sweep run sweep.yaml
         acpc show job latest --wait
@@ -152,7 +154,8 @@ def acpc(
         0    done; what was judged passed, or had no reference to be judged by
         1    the server rejected the call or was away for too long; a study differs
         2    wrong usage, a wrong file, scores that cannot be compared
-        3    the screen failed; certify, plan-paired: what was required is not met;
+        3    the screen failed, or the checkpoint does not fit its data;
+             certify, plan-paired: what was required is not met;
              limit: the weakest severity fails; diff --gate: B is surely worse
         4    a job failed or was cancelled; a cell of a sweep has no score
         5    undecided: too few anchors to say, or nothing was judged

@@ -27,7 +27,7 @@ from acpc_client import (
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.cli import profiles, render
-from acpc_lab.cli.command import SERVER, Options, sets
+from acpc_lab.cli.command import SERVER, Options, given, sets
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
@@ -294,6 +294,20 @@ DRAW = ("seed", "frameskip", "one_per_episode", "window_future_frames", "sample"
 """How anchors are drawn from a dataset, in a protocol file."""
 
 
+def _listed(episodes: str | None) -> str | None:
+    """Episodes as they are given, or those that a file here lists, a few on each line.
+
+    Raises typer.BadParameter: The file cannot be read.
+    """
+    if episodes is None or not episodes.startswith("@"):
+        return episodes
+    try:
+        return ",".join(Path(episodes[1:]).read_text("utf-8").replace(",", " ").split())
+    except (OSError, UnicodeDecodeError) as error:
+        wrong = f"cannot read {episodes[1:]}: {error}"
+        raise typer.BadParameter(wrong, param_hint="--episodes") from error
+
+
 @dataclass(frozen=True, kw_only=True)
 class AnchorCount(Options):
     """How many anchors are drawn from a dataset."""
@@ -302,3 +316,16 @@ class AnchorCount(Options):
         int | None,
         sets(DatasetAnchors, "count", "--anchors", help="How many [until decided, 400 at most]."),
     ] = None
+    episodes: Annotated[
+        str | None,
+        sets(
+            DatasetAnchors,
+            "episodes",
+            metavar="WORDS|@FILE",
+            help="Only these: 0..99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
+        ),
+    ] = None
+
+    def drawn(self) -> dict[str, Any]:
+        """Returns the given options by the names of ``DatasetAnchors``."""
+        return given(count=self.anchors, episodes=_listed(self.episodes))

@@ -307,6 +307,6 @@ def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
     kept = [wide or name not in _RARE for name in held[""]]
     _shown({title: compress(column, kept) for title, column in held.items()}, answer.meaning())
     receipt(answer.receipt)
-    for sentence in answer.rounding_notes:
+    for sentence in (*answer.fit_notes, *answer.rounding_notes):
         prose(f"warning: {sentence}")
     notes(answer.evidence.notes if answer.evidence else ())

@@ -53,24 +53,48 @@ _KEYS = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Asked(AnchorCount):
-    """What is scored, on which anchors, and how.
+class OnAnchors(AnchorCount):
+    """A checkpoint, and the anchors that it is measured on.
 
     Attributes:
-        reference: Unaugmented checkpoint of the same task; without it none can pass.
         dataset: HDF5 file below the server's dataset root.
         task: Task preset, or task file at the server.
         anchor_set: Anchor set, in place of --dataset and --task: its digest or a beginning of it,
             the request id of its upload, or latest.
     """
 
-    keys: ClassVar[Keys] = _KEYS
-
     checkpoint: CheckpointName
-    reference: Annotated[str | None, typer.Option(metavar="CHECKPOINT")] = None
     dataset: str | None = None
     task: str | None = None
     anchor_set: Annotated[str | None, typer.Option(metavar="DIGEST")] = None
+
+    def source(self, **drawn: Any) -> DatasetAnchors | str:  # noqa: ANN401 - of DatasetAnchors
+        """The anchors, drawn so.
+
+        Raises typer.BadParameter: Both a dataset and a set, or neither.
+        """
+        drawn |= self.drawn()
+        if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
+            return self.anchor_set
+        if self.anchor_set is None and self.dataset is not None and self.task is not None:
+            return DatasetAnchors(self.dataset, self.task, **drawn)
+        raise typer.BadParameter(
+            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
+            param_hint="--dataset",
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(OnAnchors):
+    """What is scored, on which anchors, and how.
+
+    Attributes:
+        reference: Unaugmented checkpoint of the same task; without it none can pass.
+    """
+
+    keys: ClassVar[Keys] = _KEYS
+
+    reference: Annotated[str | None, typer.Option(metavar="CHECKPOINT")] = None
     protocol: ProtocolOption = None
     population: Population = None
     until_decided: Annotated[
@@ -99,7 +123,7 @@ class Asked(AnchorCount):
         Raises typer.BadParameter: A wrong protocol, both a dataset and a set, or neither.
         """
         read = read_protocol(self.protocol, self.keys)
-        drawn = read.pop("anchors", {}) | ({"count": self.anchors} if self.anchors else {})
+        anchors = self.source(**read.pop("anchors", {}))
         limits = read.pop("thresholds", {})
         sure = read.pop("evidence", {}) | (
             {"population": self.population} if self.population else {}
@@ -111,14 +135,7 @@ class Asked(AnchorCount):
             "until_decided": UntilDecided(self.until_decided) if self.until_decided else None,
             **read,
         }
-        if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
-            return self.anchor_set, how
-        if self.anchor_set is None and self.dataset is not None and self.task is not None:
-            return DatasetAnchors(self.dataset, self.task, **drawn), how
-        raise typer.BadParameter(
-            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
-            param_hint="--dataset",
-        )
+        return anchors, how
 
 
 @dataclass(frozen=True, kw_only=True)

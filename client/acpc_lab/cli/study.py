@@ -13,7 +13,7 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Options, given, group, in_words
+from acpc_lab.cli.command import Command, Options, group, in_words
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
@@ -128,7 +128,7 @@ class Run(Followed, AnchorCount, Server):
             ask = self._ask(study, read)
             file, inputs = _source_of(self.checkpoints)
             listed = read_rows(self.checkpoints, studies.CheckpointRows)
-            drawn = given(count=self.anchors) | read.get("anchors", {})
+            drawn = self.drawn() | read.get("anchors", {})
             cells = studies.read_checkpoints(listed, **drawn)
             study.check(cells, parameters)
             found = self._measure(cells, ask)

@@ -91,7 +91,7 @@ PLANNED = (
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
-_SHOWN = ("shift", "seed", "state", "ir_relative", "sr")
+_SHOWN = ("shift", "seed", "state", "ir_relative", "sr", "skill")
 COLUMNS = (
     Column("checkpoint", "name"),
     *(
@@ -118,7 +118,7 @@ def in_words(item: CellResult) -> str:
     """A score in a few words; empty without one."""
     if item.score is None:
         return ""
-    ir, sr, verdict = (column.cell(item) for column in COLUMNS[-3:])
+    ir, sr, _, verdict = (column.cell(item) for column in COLUMNS[-4:])
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 

@@ -69,7 +69,7 @@ class _Reporter:
         for sentence in scored.results.inconsistencies:
             render.problem(sentence)
         render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome is Outcome.FAILED:
+        if self.on_fail is not None and scored.outcome.rejects:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:

@@ -15,12 +15,12 @@ from acpc.datasets import (
     FORMATS,
     MAX_TASK_BYTES,
     OTHERS,
-    ColumnStatistics,
     Dataset,
     DrawnWindows,
+    Normaliser,
+    StatisticsCache,
     TaskPreset,
     action_blocks,
-    column_statistics,
     compressed,
     draw_windows,
     load_preset,
@@ -115,29 +115,28 @@ class ActionScale:
     """How actions become what a checkpoint takes: normalised, and joined to blocks.
 
     Attributes:
-        mean: Of each coordinate of an action over the dataset, (width,).
-        std: Its standard deviation, (width,); 0: it never changes.
+        normaliser: Of each coordinate of an action over the dataset.
         frameskip: Actions in a block.
     """
 
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
+    normaliser: Normaliser
     frameskip: int
 
     def blocks(self, actions: NDArray[Any]) -> NDArray[np.float32]:
         """Actions (..., blocks * frameskip, width) as blocks (..., blocks, frameskip * width)."""
         *batch, rows, width = np.shape(actions)
-        scale = ColumnStatistics(self.mean, self.std, rows)
         flat = np.reshape(actions, (-1, rows, width))
-        made = action_blocks(flat, scale, frameskip=self.frameskip)
+        made = action_blocks(flat, self.normaliser, frameskip=self.frameskip)
         return made.reshape(*batch, *made.shape[1:])
 
     def actions(self, blocks: NDArray[Any]) -> NDArray[np.float64]:
         """Blocks, as a planner finds them, as actions in the units of the dataset."""
         *batch, steps, width = np.shape(blocks)
-        rows = np.reshape(blocks, (*batch, steps * self.frameskip, width // self.frameskip))
-        made: NDArray[np.float64] = rows.astype(np.float64) * self.std + self.mean
-        return made
+        made: NDArray[np.float64] = np.reshape(
+            blocks, (*batch, steps * self.frameskip, width // self.frameskip)
+        ).astype(np.float64)
+        scale = self.normaliser.statistics
+        return made if scale is None else made * scale.std + scale.mean
 
 
 def action_scale(path: str | Path, task: str, *, frameskip: int | None = None) -> ActionScale:
@@ -148,9 +147,11 @@ def action_scale(path: str | Path, task: str, *, frameskip: int | None = None) -
     """
     found = read_task(task)
     with open_dataset(Path(path)) as dataset:
-        column = dataset.numeric_column(found.action)
-        known = column_statistics(dataset, column, ddof=found.action_ddof)
-    return ActionScale(known.mean, known.std, frameskip or found.frameskip)
+        column = dataset.numeric_column(found.action.column)
+        known = found.action.fitted(
+            dataset, column, ddof=found.action_ddof, known=StatisticsCache()
+        )
+    return ActionScale(known, frameskip or found.frameskip)
 
 
 def read_task(name: str) -> TaskPreset:

@@ -30,6 +30,7 @@ NAMES = {
         Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
         PopulationEvidence SequentialLooks UntilDecided""",
     "fields": "bounded bounds_of changed check",
+    "fit": "CAUSES Fit FitCause FitOutcome",
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from acpc.contract.errors import *
     from acpc.contract.evidence import *
     from acpc.contract.fields import *
+    from acpc.contract.fit import *
     from acpc.contract.help import *
     from acpc.contract.messages import *
     from acpc.contract.moments import *

@@ -34,9 +34,6 @@ TEST_SECONDS = 1.0
 class DeviceContext(RequestContext):
     """The context of work inside a device call: what it asks of the device is computed at once."""
 
-    def __init__(self, priority: Priority = Priority.INTERACTIVE) -> None:
-        super().__init__(priority)
-
 
 class Device:
     """Computes payloads at once; for the device's thread only."""

@@ -170,7 +170,8 @@ class _Side:
             plain, low = (
                 exact.all_of(pairs, worth, among, self._resamples) for worth in (pairs, self._worth)
             )
-            low = np.minimum(plain, np.maximum(low, 1 - exact.reached(self._distance, limit)))
+            far = 1 - exact.reached(self._distance, limit, self._worth)
+            low = np.minimum(plain, np.maximum(low, far))
         return self.resampled(self._separated, low, self._sr_high, most=1.0, one_sided=firm)
 
     @property
@@ -217,13 +218,14 @@ class _Side:
         return share
 
     def _pairs_of_unseen(self, rank: Float64[np.ndarray, "rows"]) -> Float64[np.ndarray, "rows"]:
-        """Pairs that the unseen group is in: one that it ends counts the partner's power.
+        """Pairs in which the unseen group decides; one that it ends counts the partner's power.
 
-        A window is in as many as a random one of those in any; a trajectory as a random pair's.
+        A window as a random one drawn that is in any, in the weightier of its roles; a trajectory
+        as a random pair's, in both.
         """
         if not self._dataset:
             return sizes_by_rank(self._begun, rank) + self._power * sizes_by_rank(self._ended, rank)
-        pairs = np.sort(self._begun + self._power * self._ended)
+        pairs = np.sort(np.maximum(self._begun, self._power * self._ended))
         pairs = pairs[pairs > 0]
         found: np.ndarray = pairs[(rank * len(pairs)).astype(np.int64)]
         return found

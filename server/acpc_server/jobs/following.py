@@ -110,8 +110,9 @@ class JobFollowers:
             followed.followers[following] = every
             # It may have changed since the last one; jobs to be looked at before go first.
             soon = max(time.monotonic(), followed.looked + GAP_SECONDS)
-            followed.next_look = min(followed.next_look, soon)
-            self._moved.notify_all()
+            if soon < followed.next_look:
+                followed.next_look = soon
+                self._moved.notify_all()
         return following
 
     def close(self) -> None:

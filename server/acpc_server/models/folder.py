@@ -35,8 +35,9 @@ PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
-# Least part of a file that is on disk: weights are numbers, and holes are read as zeros.
-LEAST_DATA = 0.1
+# Least part of a file that is on disk: weights are numbers, holes are read as zeros, and memory is
+# taken for them. Copies that turn zeros into holes leave more of a checkpoint.
+LEAST_DATA = 0.5
 # A part of a file that was split; the only part of one is whole.
 SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
 

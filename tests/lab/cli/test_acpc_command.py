@@ -1,7 +1,5 @@
 """The ``acpc`` command against a server on a socket: what it prints, and its exit codes."""
 
-# ruff: noqa: ANN401 - a command answers whatever the runner recorded
-
 import contextlib
 import os
 import pty

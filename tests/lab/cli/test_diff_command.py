@@ -21,7 +21,7 @@ def score(name: str, push: float, **receipt: object) -> Score:
     return replace(made, receipt=replace(made.receipt, parameters=parameters, **receipt))
 
 
-def job(found: Score) -> Any:  # noqa: ANN401 - a message
+def job(found: Score) -> Any:
     response = found.to_message()
     return operation("operations/b", 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
 

@@ -14,7 +14,7 @@ from acpc_lab.cli.table import WIDE, Column, drawn, text_of
 
 
 def _commands(
-    found: Any,  # noqa: ANN401 - of click
+    found: Any,
     words: tuple[str, ...] = (),
 ) -> Iterator[tuple[str, Any]]:
     if not hasattr(found, "commands"):

@@ -1,7 +1,5 @@
 """Thresholds for later checkpoints: chosen on all tasks, written, read, known by their digest."""
 
-# ruff: noqa: ANN401 - any part of a document is changed
-
 import dataclasses
 import hashlib
 import json

@@ -125,6 +125,15 @@ def test_pairs_that_all_agree_have_the_hypergeometric_bound(
     assert (low >= 0.95) == sure
 
 
+def test_how_far_a_few_values_lie_from_a_limit_is_uncertain() -> None:
+    """Values 3.2 deviations above it: few show that 5 % may lie below, many that these do not."""
+    values = np.exp(stats.norm.ppf(np.linspace(0.02, 0.98, 50)))
+    limit = float(np.exp(np.log(values).mean() - 3.2 * np.log(values).std()))
+    few, many = (exact.reached(values, limit, worth) for worth in (12, 1000))
+    assert many < 0.05 < few
+    assert exact.reached(values, 0.0, 12) == 0
+
+
 def test_draws_that_all_anchors_share_decide_nothing() -> None:
     generator = np.random.default_rng(1)
     own = np.exp(0.3 * generator.standard_normal((80, 5)))
