@@ -203,6 +203,6 @@ class Watch(Followed, Server):
                 once=self.once,
                 interval=self.interval,
                 concurrency=self.concurrency,
-                patience=self.connection(None).get("patience"),
+                patience=self.connection(watching.spec.target).get("patience"),
                 on_update=on_update,
             )
