@@ -36,7 +36,8 @@ class Group(TyperGroup):
 class Command(TyperCommand):
     """Runs the dataclass that typer makes of the options.
 
-    A command's own options come first in the help, then those of its bases in their order.
+    A command's own options come first in the help, then those of its bases in their order. What
+    says no help of its own is described by the ``Attributes`` of the docstring.
     """
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
@@ -45,6 +46,12 @@ class Command(TyperCommand):
         depth = {name: at for at, kind in reversed([*enumerate(kinds)]) for name in _declared(kind)}
         self.params.sort(key=lambda param: depth[param.name or ""])
         self.declared: type[Options] = kinds[0]
+        self.help = (self.help or "").partition("\n\nAttributes:")[0]
+        for param in self.params:
+            given: Any = param
+            given.help = given.help or about(self.declared, param.name or "") or None
+            if param.default is False:  # a flag that is off needs none to turn it off
+                param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
         """Reads the options, then runs the command."""

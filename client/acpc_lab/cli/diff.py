@@ -52,23 +52,18 @@ class Diff(Printed, Server):
     surely is, 5 where the intervals allow either.
 
         acpc diff deployed.json candidate.json --gate no-worse || exit 1
+
+    Attributes:
+        first: A score: a file of `--out`, or a job, by operations/ID or its ID.
+        second: The score that is compared with A, named likewise.
+        gate: no-worse: exit with 3 where B is surely worse than A, 5 undecided.
     """
 
     keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
 
-    first: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A score: a file of `--out`, or a job, by operations/ID or its ID."
-        ),
-    ]
-    second: Annotated[
-        str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
-    ]
-    gate: Annotated[
-        DiffGate | None,
-        typer.Option(help="no-worse: exit with 3 where B is surely worse than A, 5 undecided."),
-    ] = None
+    first: Annotated[str, typer.Argument(metavar="A")]
+    second: Annotated[str, typer.Argument(metavar="B")]
+    gate: DiffGate | None = None
     junit: JunitOption = None
     population: Population = None
     protocol: SettingsOption = None
