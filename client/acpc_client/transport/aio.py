@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from concurrent.futures import Future
 from contextlib import suppress
 from queue import SimpleQueue
@@ -191,6 +199,9 @@ class AsyncListing(Generic[Item]):
             if not token:
                 return
 
+    def __await__(self) -> Generator[Any, None, list[Item]]:
+        return self.all().__await__()
+
     async def all(self) -> list[Item]:
-        """Every record, for ``len`` and indices."""
+        """Every record, for ``len`` and indices; awaiting the listing itself gives the same."""
         return [item async for item in self]
