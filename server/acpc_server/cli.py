@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import torch
 import typer
-from acpc.console import Console
+from acpc.console import CommandGroup, Console
 from pydantic import ValidationError
 from rich.table import Table
 
@@ -33,7 +33,12 @@ from acpc_server.serve_flags import in_force, problems, with_settings
 from acpc_server.serving import serve_until_stopped
 from acpc_server.settings import MEBIBYTE, read_settings
 
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_enable=False)
+app = typer.Typer(
+    cls=CommandGroup,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
+)
 app.command()(health)
 app.command()(doctor)
 app.command()(hosts)

@@ -32,7 +32,7 @@ def doctor(
     A small network made on the spot is set beside float64 on the CPU. Exit code 1 when a mode or a
     root fails.
 
-    acpc-server doctor --device cuda --checkpoint-root checkpoints --dataset-root datasets
+        acpc-server doctor --device cuda --checkpoint-root checkpoints
     """
     chosen = choose_device(device)
     table = Table("what", "found")

@@ -1,4 +1,4 @@
-"""Ten wrong first commands print what docs/connecting.md says that they print."""
+"""Nine wrong first commands print what docs/connecting.md says that they print."""
 
 import re
 import shlex
@@ -27,8 +27,8 @@ def current(world: ServedWorld) -> Iterator[None]:
     path.unlink()
 
 
-def test_there_are_ten() -> None:
-    assert len(ROWS) == 10
+def test_there_are_nine() -> None:
+    assert len(ROWS) == 9
 
 
 @pytest.mark.parametrize(("command", "printed"), ROWS, ids=[command for command, _ in ROWS])

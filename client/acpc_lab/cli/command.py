@@ -17,8 +17,9 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 from acpc import contract
+from acpc.console import CommandGroup
 from acpc.contract import Objective, Wire, WireEnum, bounds_of, check, from_json
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 HELP_ALL = "--help-all"
 PROTOCOL = "Protocol (defaults: the paper's)"
@@ -29,7 +30,7 @@ PLANNER = "Planner"
 _FOLDED = (CHECKPOINT, PROTOCOL, SERVER)
 
 
-class Group(TyperGroup):
+class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
