@@ -104,6 +104,8 @@ class ConfidentVerdict:
             passes.append(ratio.point <= self._t_ir)
         failing = [g for g, passed in zip(growth, passes, strict=True) if not passed]
         wanted = self._drawn * (min(failing) if failing else max(growth))
+        if math.isinf(wanted):
+            return None
         if self._windows:
             wanted = 1 / (1 / self._windows + (1 - self._drawn / self._windows) / wanted)
         return None if wanted >= _ENDLESS else max(self._drawn + 1, math.ceil(wanted - 1e-9))
