@@ -1,5 +1,6 @@
 """What arrives at the server, and what comes back, on both sides."""
 
+import asyncio
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
@@ -23,7 +24,7 @@ from acpc.contract import (
 from acpc.v1 import diagnostic_service_pb2 as diagnostics
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AcpcClient, CheckpointState, JobState, Outcome
+from acpc_client import AcpcClient, AsyncAcpcClient, CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
 from client_counterparty import Counterparty
 from client_messages import operation, score_response, tensor
@@ -177,6 +178,14 @@ def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Cou
         assert len(counterparty.requests["ListCheckpoints"]) == 2
         assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
         assert repr(listed) == "<Listing: 3 records>"
+
+
+def test_a_list_of_the_asyncio_client_may_be_awaited(target: str) -> None:
+    async def names() -> list[str]:
+        async with AsyncAcpcClient(target) as client:
+            return [item.name for item in await client.checkpoints.list(page_size=2)]
+
+    assert asyncio.run(names()) == ["one", "two", "three"]
 
 
 def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:
