@@ -104,7 +104,9 @@ class FitWorld:
 
         clean = encode(anchors, range(anchors.count))
         predicted = roll(clean[:, : anchors.history], torch.from_numpy(anchors.action_blocks))
-        errors = shard_errors(anchors, clean, predicted, 0, anchors.count, roll)
+        errors = shard_errors(
+            anchors, clean, predicted, start=0, stop=anchors.count, rollout=roll, at_once=2
+        )
         found = check_fit(anchors, errors, EvidenceOptions(), encode, roll)
         assert found is not None
         return found
