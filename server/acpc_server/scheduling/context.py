@@ -34,7 +34,7 @@ class RequestContext:
 
     def __init__(
         self,
-        priority: Priority,
+        priority: Priority = Priority.INTERACTIVE,
         seconds: float | None = None,
         *,
         caller: str = "",
