@@ -221,7 +221,6 @@ class Server:
                     "--metrics-port, 0 picks a free one"
                 ) from error
         self.port = options.listen(self._door, settings, self.access)
-        self.access.start()
         self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
@@ -274,7 +273,6 @@ class Server:
         self._stopping.set()
         self._door.stop(seconds)
         self._http.stop()
-        self.access.stop()
         self._jobs.stop()
         self._engine.close()
         stop_traces()

@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from acpc.contract import did_you_mean
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -24,21 +24,6 @@ from acpc_server.errors import FailedPrecondition
 
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
-REMOVED = {
-    "reflection": "it is on, for callers with the role read",
-    "max_calls": "the server takes 1024; --max-calls-per-caller limits one caller",
-    "max_checkpoint_mib": "half of --checkpoint-budget-mib",
-    "max_queued_jobs": "10,000 wait",
-    "anchor_set_mib": "--anchor-store-mib limits all sets",
-    "anchor_uploads": "the server takes 8 at a time",
-    "log_format": "lines are JSON, and text on a terminal",
-    "devices": "a server for each device, with --share-port",
-    "access_file": "--keys-file, or a proxy in front",
-    "tls_crl": "client certificates that last shortly",
-    "audit_file": "the log's category access",
-}
-"""What an earlier release had, and what there is instead."""
-REMOVED_SWITCHES = ("reflection",)
 CENTURY = 36_500  # days: a date that is further off may be none
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -130,9 +115,9 @@ class Settings(BaseSettings):
     """file with the bearer token that /metrics asks for; default is none"""
     tls_certificate: File | None = None
     """PEM certificate chain; enables TLS"""
-    tls_key: File | None = Field(None, validate_default=True)
+    tls_key: File | None = None
     """PEM private key"""
-    tls_client_ca: File | None = Field(None, validate_default=True)
+    tls_client_ca: File | None = None
     """PEM authorities of client certificates; every client then needs one"""
     keys_file: Path | None = None
     """file of API keys, made by acpc-server keys create"""
@@ -174,7 +159,7 @@ class Settings(BaseSettings):
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
     """time a finished job is kept, days; 0 keeps all"""
-    anchor_dir: Path | None = Field(None, validate_default=True)
+    anchor_dir: Path | None = None
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
@@ -204,8 +189,6 @@ class Settings(BaseSettings):
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
         for key in values.keys() - cls.model_fields.keys():
-            if key in REMOVED:
-                raise ValueError(f"{_flag(key)} went: {REMOVED[key]}")
             guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
@@ -232,35 +215,22 @@ class Settings(BaseSettings):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
         return value
 
-    @field_validator("share_port")
-    @classmethod
-    def _share_port(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and not info.data.get("jobs_url", "other"):
-            raise ValueError("give all one --jobs-url, or jobs are not found")
-        return value
-
-    @field_validator("anchor_dir")
-    @classmethod
-    def _anchor_dir(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is None and info.data.get("share_port"):
-            raise ValueError("give all that share the port one, or anchor sets are not found")
-        return value
-
-    @field_validator("tls_key")
-    @classmethod
-    def _tls_key(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if "tls_certificate" in info.data and (value is None) != (
-            info.data["tls_certificate"] is None
-        ):
-            raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
-        return value
-
-    @field_validator("tls_client_ca")
-    @classmethod
-    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and info.data.get("tls_certificate", value) is None:
-            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
-        return value
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        plain = self.tls_certificate is None
+        for name, wrong, why in (
+            ("share_port", self.share_port and not self.jobs_url,
+             "give all one --jobs-url, or jobs are not found"),
+            ("anchor_dir", self.share_port and self.anchor_dir is None,
+             "give all that share the port one, or anchor sets are not found"),
+            ("tls_key", (self.tls_key is None) != plain,
+             "TLS needs both --tls-certificate and --tls-key, or neither"),
+            ("tls_client_ca", self.tls_client_ca is not None and plain,
+             "client certificates need TLS: --tls-certificate and --tls-key"),
+        ):  # fmt: skip
+            if wrong:
+                raise ValueError(f"{name}: {why}")
+        return self
 
     @property
     def anchor_folder(self) -> Path:
@@ -286,7 +256,6 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
     given = {name: value for name, value in flags.items() if value is not None}
-    given |= {name: "" for name in REMOVED if f"ACPC_{name.upper()}" in os.environ}
     if file is None:
         return Settings(**given)
 
@@ -294,10 +263,6 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         WRITTEN = read_toml(file)
 
     return Read(**given)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
 
 
 def read_toml(file: Path | None) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """One document per outcome: what was asked stands beside the answer, in every format."""
 
-# ruff: noqa: ANN401 - any JSON
-
 import copy
 import functools
 import json

@@ -16,6 +16,8 @@ from acpc.contract import Population as Of
 from acpc.evidence import CheckpointSample, paired_differences
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
+from scipy.spatial import cKDTree
+from scipy.spatial.distance import pdist
 from synthetic_scores import MARGIN, PAIRED_NUMBERS, QUANTILE
 
 Trio = tuple[CheckpointSample, CheckpointSample, np.ndarray]
@@ -133,6 +135,7 @@ class World:
     apart: float = 1.0
     relative: float = 0.2
     seed: int = 1
+    labels: int = 4  # 2: anchors at the one border are the partners of all
 
     def __post_init__(self) -> None:
         generator = np.random.default_rng(self.seed)
@@ -161,12 +164,8 @@ class World:
         """The checkpoint and its reference on so many windows, none of them twice."""
         drawn = generator.choice(self.windows, count, replace=False)
         places = self.places[drawn]
-        label = (places > np.median(places, axis=0)) @ [1, 2]
-        apart = np.linalg.norm(places[:, None] - places, axis=2)
-        reach = np.quantile(apart[~np.eye(count, dtype=bool)], 0.35)
-        allowed = (label[:, None] != label) & (apart <= reach)
-        partner = np.where(allowed, apart, np.inf).argmin(axis=1)
-        partner = np.where(allowed.any(axis=1), partner, -1)
+        label = (places > np.median(places, axis=0)) @ [1, self.labels - 2]
+        partner = _partners(places, label)
         log = np.sqrt(self.of_partner) * self.ends[drawn][partner]
         log = log + np.sqrt(1 - self.of_partner) * self.own[drawn]
         distance = self.apart * np.exp(SPREAD_APART * log) * self.worse[drawn]
@@ -192,12 +191,30 @@ class World:
         return {"ir_raw": self.relative, "ir_relative": self.relative, "sr": share}
 
 
+def _partners(places: np.ndarray, label: np.ndarray) -> np.ndarray:
+    """By the paper's rule; of more than 2,000 places the reach is that of the first of them."""
+    reach = np.quantile(pdist(places[:2000]), 0.35)
+    best, partner = np.full(len(places), np.inf), np.full(len(places), -1)
+    for one in np.unique(label):
+        own, others = np.flatnonzero(label == one), np.flatnonzero(label != one)
+        apart, at = cKDTree(places[own]).query(places[others])
+        nearer = apart < best[others]
+        best[others[nearer]], partner[others[nearer]] = apart[nearer], own[at[nearer]]
+    return np.where(best <= reach, partner, -1)
+
+
 WORLDS: dict[str, tuple[Callable[[], World], int]] = {
     "100 of 3,000 windows": (World, 100),
     "the partner dominates": (lambda: World(of_partner=0.95), 100),
     "a tenth of the episodes bad": (lambda: World(bad=0.1), 100),
     "100 of 200 windows": (lambda: World(20, 10), 100),
     "400 of 3,000 windows": (World, 400),
+    "100 of 10,000, the partner dominates": (lambda: World(200, of_partner=0.95), 100),
+    "the same, some ten are the partners of all": (
+        lambda: World(200, of_partner=0.95, labels=2),
+        100,
+    ),
+    "100 of 100,000 windows": (lambda: World(2000), 100),
 }
 
 

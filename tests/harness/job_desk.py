@@ -76,7 +76,7 @@ def ended(service: JobService, job_id: str) -> Job:
         following.stop()
 
 
-def bare_job(**changed: Any) -> Job:  # noqa: ANN401
+def bare_job(**changed: Any) -> Job:
     """A job of nobody that has begun, as no service has it."""
     given = {
         "job_id": "a", "owner": "", "kind": "counting", "recorded": {}, "created": 0.0,

@@ -101,7 +101,7 @@ def save_result(answer: object, path: str | Path) -> None:
 
 
 def load_result(path: str | Path) -> Result:
-    """Reads what ``save_result`` wrote, or ``--output``, ``--json`` and a sweep's folder hold.
+    """Reads what ``save_result`` wrote, or ``--out``, ``-o json`` and a sweep's folder hold.
 
     npz gives back every bit; JSON all but infinities, which it holds as null, as NaN.
 
@@ -111,7 +111,7 @@ def load_result(path: str | Path) -> Result:
 
 
 def load_thresholds(path: str | Path) -> CalibratedThresholds:
-    """Reads thresholds that ``acpc study thresholds --output`` wrote; see their ``warnings``.
+    """Reads thresholds that ``acpc study run thresholds --out`` wrote; see their ``warnings``.
 
     The ``thresholds`` in them are what ``score_checkpoint`` takes; they hold the sha256 of the
     file, which the receipts of scores keep, and their family, which the server compares with the
@@ -123,7 +123,7 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
     result, content = _read(source)
     found = result.answer
     if not isinstance(found, CalibratedThresholds):
-        wanted = "wanted what acpc study thresholds --output writes"
+        wanted = "wanted what acpc study run thresholds --out writes"
         raise ArgumentError("path", f"{source} holds a result of kind {result.kind}, {wanted}")
     try:
         check(found.thresholds)

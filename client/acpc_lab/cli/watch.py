@@ -19,9 +19,9 @@ from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Concurrency,
-    FileServer,
-    FollowOptions,
+    Followed,
     Gate,
+    Server,
     interruptible,
     reported,
 )
@@ -66,9 +66,10 @@ class _Reporter:
             number = "" if epoch is None else f" epoch {epoch}"
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
-        render.notes(scored.results.inconsistencies, "error")
+        for sentence in scored.results.inconsistencies:
+            render.problem(sentence)
         render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome is Outcome.FAILED:
+        if self.on_fail is not None and scored.outcome.rejects:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:
@@ -101,7 +102,7 @@ class _Reporter:
                 if process.returncode:
                     raise subprocess.CalledProcessError(process.returncode, command)
         except (OSError, subprocess.SubprocessError) as error:
-            render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
+            render.problem(f"--on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
 
     @contextlib.contextmanager
     def published(self, watching: Watching, junit: Path | None, sweep: Path) -> Iterator[None]:
@@ -119,14 +120,14 @@ class _Reporter:
         finally:
             for arrival in watching.unplanned:
                 name = f"{arrival.ref.name} {arrival.ref.weights}"
-                render.note(f"error: {name} was not scored")
+                render.problem(f"{name} was not scored")
                 self.outcomes.append(Outcome.UNSPECIFIED)
                 self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
             publish("acpc watch", self.cases, junit, str(sweep))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch(FollowOptions, FileServer):
+class Watch(Followed, Server):
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
     The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
@@ -136,7 +137,7 @@ class Watch(FollowOptions, FileServer):
     overwritten with other content is scored again.
 
     What is known lies in `NAME.watch` beside the sweep file, which `acpc report` and
-    `acpc sweep results` read. Stop the watch in any way and start it again: it goes on where it
+    `acpc sweep show` read. Stop the watch in any way and start it again: it goes on where it
     was, and no checkpoint is scored twice. A server or a folder that is away is waited for.
 
     **Examples**
@@ -146,70 +147,33 @@ class Watch(FollowOptions, FileServer):
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
-    `--junit` is written when the watch ends.
+    The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
+    `--once` a watch goes on until it is stopped. `--junit` is written when it ends.
 
-    **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
-    reference; 3 one failed; 5 nothing was judged, as nothing was new, or with `--gate confident`
-    none surely fails, and one is undecided or has no reference; 4 one has no score; 1 the folder or
-    the journal cannot be used, or the server was away for too long; 2 wrong usage or a wrong sweep
-    file; 130 interrupted, and the jobs go on. Without `--once` a watch goes on until it is stopped.
+    Attributes:
+        directory: The folder in which checkpoints appear, or below.
+        sweep: The sweep file.
+        prefix: What the server calls DIRECTORY: its path below --checkpoint-root [DIRECTORY is that
+            root].
+        once: Score what is there now, and leave: for cron and pipelines.
+        interval: From one look to the next.
+        settle: A file whose format does not tell its end is whole when unchanged for so long.
+        gate: Which verdict counts, here and for --on-fail [the file's].
+        on_fail: Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT,
+            ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and
+            ACPC_RESULTS (the folder), and the JSON of its scores on stdin.
     """
 
-    directory: Annotated[
-        Path,
-        typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
-    ]
-    sweep: Annotated[
-        Path,
-        typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
-    ]
-    prefix: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What the server calls DIRECTORY: its path below --checkpoint-root "
-            "[DIRECTORY is that root].",
-        ),
-    ] = ""
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Score what is there now, and leave: for cron and pipelines."),
-    ] = False
-    interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="From one look to the next.")
-    ] = 2.0
-    settle: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="A file whose format does not tell its end is whole when unchanged for so long.",
-        ),
-    ] = 10.0
+    directory: Annotated[Path, typer.Argument(file_okay=False)]
+    sweep: Annotated[Path, typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False)]
+    prefix: Annotated[str, typer.Option(metavar="NAME")] = ""
+    once: bool = False
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 2.0
+    settle: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 10.0
     concurrency: Concurrency = None
-    gate: Annotated[
-        Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
-    ] = None
-    on_fail: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT, "
-            "ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and "
-            "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
-        ),
-    ] = None
+    gate: Gate | None = None
+    on_fail: Annotated[str | None, typer.Option(metavar="COMMAND")] = None
     junit: JunitOption = None
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="How long the server may be away at a stretch [without end; with --once 600, and "
-            "10 for a server that never answered].",
-            rich_help_panel="Server",
-        ),
-    ] = None
 
     def run(self) -> None:
         """Watches the folder, and gates in the end."""
@@ -239,6 +203,6 @@ class Watch(FollowOptions, FileServer):
                 once=self.once,
                 interval=self.interval,
                 concurrency=self.concurrency,
-                patience=self.patience,
+                patience=self.connection(watching.spec.target).get("patience"),
                 on_update=on_update,
             )

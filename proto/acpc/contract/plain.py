@@ -67,6 +67,11 @@ def from_plain(cls: type[T], value: object, path: str = "", arrays: Arrays | Non
     return read
 
 
+def field_from_plain(cls: type, name: str, value: object) -> Any:
+    """Reads one field of a record. Raises ArgumentError: The value does not fit it."""
+    return _read(_hints(cls)[name], value, name, None)
+
+
 def to_json(record: object) -> str:
     """The JSON text of a record, without spaces."""
     return json.dumps(to_plain(record), separators=(",", ":"), ensure_ascii=False)

@@ -17,6 +17,8 @@ log = structlog.get_logger("acpc.jobs")
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 0.05
+# Between two looks at a job at least, however many come to follow it.
+GAP_SECONDS = 0.05
 # Jobs read in one look, those that have waited longest: what has ended is read with its result.
 LOOK_JOBS = 50
 # Changes passed on in a second: a job that many follow is looked at less often.
@@ -32,11 +34,12 @@ class _Followed:
     job: Job | None = None  # as the last look found it
     followers: dict["Following", bool] = field(default_factory=dict)
     changed: float = field(default_factory=time.monotonic)
+    looked: float = -math.inf
     next_look: float = math.inf
 
     def note(self, found: Job | AcpcError, asked: Collection["Following"]) -> bool:
         """Tell those who had ``asked`` before the look, and set the next; whether all have left."""
-        now = time.monotonic()
+        self.looked = now = time.monotonic()
         over = isinstance(found, AcpcError) or found.state.done
         moved = isinstance(found, AcpcError) or _state(found) != _state(self.job)
         if moved:
@@ -54,7 +57,7 @@ class _Followed:
         pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * (now - self.changed)), LOOK_SECONDS)
         fresh = any(one.job is None for one in self.followers)  # came during the look
         crowd = sum(self.followers.values()) / CHANGES_A_SECOND
-        self.next_look = now + (0.0 if fresh else max(pause, crowd))
+        self.next_look = now + (GAP_SECONDS if fresh else max(pause, crowd))
         return not self.followers
 
 
@@ -105,9 +108,11 @@ class JobFollowers:
                 self._thread = thread
             followed = self._followed.setdefault(job_id, _Followed())
             followed.followers[following] = every
-            # It may have changed since the last one. Whoever was to be looked at before goes first.
-            followed.next_look = min(followed.next_look, time.monotonic())
-            self._moved.notify_all()
+            # It may have changed since the last one; jobs to be looked at before go first.
+            soon = max(time.monotonic(), followed.looked + GAP_SECONDS)
+            if soon < followed.next_look:
+                followed.next_look = soon
+                self._moved.notify_all()
         return following
 
     def close(self) -> None:

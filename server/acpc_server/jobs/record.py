@@ -59,6 +59,8 @@ POSTGRES_CONNECTION = {
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
+    # It ends a transaction whose host has stopped in the middle of it, and frees its locks.
+    "options": "-c idle_in_transaction_session_timeout=60s",
 }
 # Jobs deleted at a time, so that no heartbeat is late.
 BATCH = 20
@@ -250,7 +252,7 @@ class Record:
         The public ``resume_workflow`` asks neither, and forgets how often a job was started, of
         which one that takes every host down with it has only so many.
         """
-        system = self._dbos._sys_db
+        system = self._dbos._sys_db  # noqa: SLF001
         return system.reenqueue_for_recovery(job_id, [executor_id], QUEUE)
 
     def resume(self, job_id: str) -> None:

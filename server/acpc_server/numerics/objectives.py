@@ -143,7 +143,8 @@ class PoolCost:
         """Return the cost of some of the candidates."""
         part = copy.copy(self)
         part.infeasible = self.infeasible[rows]
-        part._penalty, part._added = self._penalty[rows], self._added[rows]
+        part._penalty = self._penalty[rows]  # noqa: SLF001 - of this class
+        part._added = self._added[rows]  # noqa: SLF001 - of this class
         return part
 
     def costs(

@@ -53,9 +53,15 @@ class OperationWriter:
 
     def __init__(self, kinds: Iterable[ResultKind]) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
+        self._last: tuple[Job, operations_pb2.Operation] | None = None
 
     def write(self, job: Job) -> operations_pb2.Operation:
-        """Write the Operation message of a job; a listed one has no response."""
+        """Write the Operation message of a job; a listed one has no response.
+
+        Once for all who wait for it, who are given one message and must not change it.
+        """
+        if (last := self._last) is not None and last[0] is job:
+            return last[1]
         kind = self.kinds[job.kind]
         operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
         metadata = kind.metadata(job.spec, life(job)).to_message()
@@ -69,6 +75,7 @@ class OperationWriter:
             failure = job.failure
             info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
             operation.error.CopyFrom(plain_status(failure.code, failure.message, [info]))
+        self._last = job, operation
         return operation
 
 
