@@ -19,9 +19,9 @@ from acpc import contract
 from acpc.contract import Wire, WireEnum, bounds_of
 from typer.core import TyperCommand, TyperGroup
 
-from acpc_lab.cli.protocol import Keys
-
 SERVER = "Server"
+Keys = Mapping[str, tuple[type[Any], str]]
+"""What a ``--protocol`` file may say: a key, or ``section.key``, for a field of a record."""
 
 
 class Group(TyperGroup):
