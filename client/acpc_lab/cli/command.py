@@ -16,15 +16,16 @@ from typing import Any, ClassVar, get_args, get_type_hints
 
 import typer
 from acpc import contract
+from acpc.console import CommandGroup
 from acpc.contract import Wire, WireEnum, bounds_of
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 SERVER = "Server"
 Keys = Mapping[str, tuple[type[Any], str]]
 """What a ``--protocol`` file may say: a key, or ``section.key``, for a field of a record."""
 
 
-class Group(TyperGroup):
+class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own

@@ -322,7 +322,7 @@ class AnchorCount(Options):
             DatasetAnchors,
             "episodes",
             metavar="WORDS|@FILE",
-            help="Only these: 0..99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
+            help="Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
         ),
     ] = None
 
