@@ -13,10 +13,10 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import held, render
-from acpc_lab.cli.command import Command, given, group
+from acpc_lab.cli.command import Command, Keys, given, group
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.tables import load_anchors, load_views
 
 app = group(

@@ -20,9 +20,9 @@ from acpc.console import CommandGroup
 from acpc.contract import Wire, WireEnum, bounds_of
 from typer.core import TyperCommand
 
-from acpc_lab.cli.protocol import Keys
-
 SERVER = "Server"
+Keys = Mapping[str, tuple[type[Any], str]]
+"""What a ``--protocol`` file may say: a key, or ``section.key``, for a field of a record."""
 
 
 class Group(CommandGroup):

@@ -12,7 +12,7 @@ from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, rea
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given, sets
+from acpc_lab.cli.command import Keys, given, sets
 from acpc_lab.cli.gates import Case, JunitOption, publish
 from acpc_lab.cli.options import (
     CheckpointName,
@@ -23,7 +23,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     read_grid,
 )
-from acpc_lab.cli.protocol import Keys, SettingsOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 
 
 class Selection(enum.StrEnum):

@@ -18,11 +18,11 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given
+from acpc_lab.cli.command import Keys, given
 from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import JunitOption, case_of, publish
 from acpc_lab.cli.options import Population, Printed, Server, job_name
-from acpc_lab.cli.protocol import Keys, SettingsOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"

@@ -22,7 +22,7 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import sets
+from acpc_lab.cli.command import Keys, sets
 from acpc_lab.cli.follow import ScoreOptions, exit_of, finish, follow, submitting
 from acpc_lab.cli.gates import by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
@@ -37,7 +37,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     read_grid,
 )
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",

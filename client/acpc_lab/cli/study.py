@@ -13,7 +13,7 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Options, group, in_words
+from acpc_lab.cli.command import Command, Keys, Options, group, in_words
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
@@ -26,7 +26,7 @@ from acpc_lab.cli.options import (
     reported,
 )
 from acpc_lab.cli.progress import ProgressView, shown
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.studies import STUDIES, bundle
 from acpc_lab.tables import read_rows, sha256, to_csv
 
