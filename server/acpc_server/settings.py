@@ -25,9 +25,9 @@ from acpc_server.errors import FailedPrecondition
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
 GUARDS = {
-    "access_file": "--keys-file, or a proxy in front",
-    "tls_crl": "client certificates that last shortly",
-    "audit_file": "the log's category access",
+    "ACPC_ACCESS_FILE": "--keys-file, or a proxy in front",
+    "ACPC_TLS_CRL": "client certificates that last shortly",
+    "ACPC_AUDIT_FILE": "the log's category access",
 }
 """What kept callers out, or a record of them, in an earlier release, and what does so now."""
 CENTURY = 36_500  # days: a date that is further off may be none
@@ -194,9 +194,9 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for key in GUARDS:
-            if f"ACPC_{key.upper()}" in os.environ:
-                raise ValueError(f"ACPC_{key.upper()} guards nothing any more: use {GUARDS[key]}")
+        for name, instead in GUARDS.items():
+            if name in os.environ:
+                raise ValueError(f"{name} guards nothing any more: use {instead}")
         for key in values.keys() - cls.model_fields.keys():
             guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
             raise ValueError(f"there is no setting {key!r}; {guess}")
