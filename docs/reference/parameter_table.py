@@ -376,7 +376,6 @@ SECTIONS = (
         Anchors.upload,
         "anchors upload",
         "the header",
-        arguments=(("anchors", "count"),),
         **_ARRAYS,
     ),
     _section("UploadAnchors.shard", Anchors.upload, "anchors upload", "a shard", **_ARRAYS),
