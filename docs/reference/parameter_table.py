@@ -97,7 +97,6 @@ NO_ARGUMENT = {
     ("List*", "page_token"): "the client reads page after page",
     ("GetAnchorSet", "contents"): "`anchors.contents` asks for them",
     ("GetAnchorSet", "neighbourhood"): "of `anchors.contents`",
-    ("UploadAnchors, the header", "anchors"): "counted by the client",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
     ("UploadAnchors, the header", "horizon"): "read off the arrays",
     ("UploadAnchors, a shard", "*"): "made by the client for each shard",

@@ -1,4 +1,7 @@
-"""A job that stops when it is decided is, at the anchors it stops at, the job of that size."""
+"""A job that stops when it is decided is, at the anchors it stops at, the job of that size.
+
+Networks of random weights predict nothing: where they do not fail they do not fit.
+"""
 
 import json
 from collections.abc import Callable, Iterable, Iterator
@@ -189,7 +192,7 @@ def test_what_is_not_decided_stops_at_the_limit(
     spec, result, _ = undecided
     score = scoring.answer(spec, result)
     looks = score.evidence.looks
-    assert score.evidence.confident_outcome is Outcome.UNDECIDED
+    assert score.evidence.confident_outcome is Outcome.DOES_NOT_FIT
     assert (looks.stop, looks.limit, looks.batch) == (LookStop.LIMIT, LIMIT, FIRST)
     assert looks.confidence == score.evidence.sure == 0.95 < score.evidence.confidence
     assert sum(look.failing for look in looks.looks) == pytest.approx(0.05)
@@ -198,7 +201,7 @@ def test_what_is_not_decided_stops_at_the_limit(
     assert (stopping["limit"], stopping["batch"]) == (LIMIT, BATCH)
 
 
-@pytest.mark.parametrize(("thresholds", "outcome"), [(PASSES, "passed"), (FAILS, "failed")])
+@pytest.mark.parametrize(("thresholds", "outcome"), [(PASSES, "does_not_fit"), (FAILS, "failed")])
 def test_what_is_clear_stops_early_with_intervals_that_say_so(
     scoring: ScoringSteps, thresholds: Thresholds, outcome: str
 ) -> None:
@@ -211,7 +214,7 @@ def test_what_is_clear_stops_early_with_intervals_that_say_so(
     assert score.checkpoint.anchors == looks.looks[-1].anchors < LIMIT
     assert len(record) < scoring.kind().count_steps(spec)
     ir, sr = evidence.ir_relative, evidence.sr
-    if outcome == "passed":
+    if thresholds is PASSES:
         assert ir.upper <= thresholds.ir
         assert sr.lower >= thresholds.sr
         assert looks.looks[-1].p_passed <= looks.looks[-1].passing
@@ -246,7 +249,7 @@ def test_without_a_reference_only_sr_decides(scoring: ScoringSteps) -> None:
     spec = scoring.spec(reference=None, thresholds=Thresholds(sr=0.01))
     score = scoring.answer(spec, scoring.run(spec))
     looks = score.evidence.looks
-    assert score.evidence.confident_outcome is Outcome.INCONCLUSIVE
+    assert score.evidence.confident_outcome is Outcome.DOES_NOT_FIT
     assert looks.stop is LookStop.DECIDED
 
 
