@@ -179,6 +179,7 @@ class Moment:
         parameters: Mapping[str, Any],
         candidates: np.ndarray | None = None,
         given: CandidatePool | None = None,
+        program: str | None = None,
     ) -> Receipt:
         """Make the receipt of an answer, about candidates and what is given of them."""
         arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
@@ -189,6 +190,7 @@ class Moment:
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
+            program=program,
         )
 
     # A planner asks for one pool after another from the same frames.

@@ -96,17 +96,17 @@ class JepaRollout:
             start = max(0, end - self._window)
             window = torch.stack(latents[start:end])
             step = self.compiled if self.compiled and len(window) == self._window else self.step
-            latents.append(step(window, modulations[:, :, start:end]))
+            latents.append(step(window, modulations[start:end]))
         found = torch.stack(latents[h:], dim=2).view(v // p, p, j, horizon, -1)
         return found.transpose(0, 1).reshape(v, j, horizon, -1)
 
     def modulate(
         self, embedded: Float[Tensor, "t p j emb"]
-    ) -> Float[Tensor, "layers six t 1 n hidden"]:
+    ) -> Float[Tensor, "t layers six 1 n hidden"]:
         """Shifts, scales and gates of every layer under the embedded blocks of p x j rows."""
         found = F.linear(F.silu(self._condition(embedded)), *self._modulation).flatten(1, 2)
         parts = found.view(*found.shape[:2], len(self.weights[2]), 6, -1)
-        return parts.permute(2, 3, 0, 1, 4).contiguous().unsqueeze(3)
+        return parts.permute(0, 2, 3, 1, 4).contiguous().unsqueeze(3)
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
@@ -118,7 +118,7 @@ class JepaRollout:
     def step(
         self,
         window: Float[Tensor, "t g n dim"],
-        modulations: Float[Tensor, "layers six t 1 n hidden"],
+        modulations: Float[Tensor, "t layers six 1 n hidden"],
     ) -> Float[Tensor, "g n dim"]:
         """Predict the latent after each window of ``t`` latents, operation by operation."""
         return predict_step(self.weights, self.form, window, modulations)
@@ -128,7 +128,7 @@ def predict_step(
     weights: Weights,
     form: Form,
     window: Float[Tensor, "t g n dim"],
-    modulations: Float[Tensor, "layers six t 1 n hidden"],
+    modulations: Float[Tensor, "t layers six 1 n hidden"],
     by_element: int = BY_ELEMENT,
 ) -> Float[Tensor, "g n dim"]:
     """Predict the latent after each window; ``by_element`` as :data:`BY_ELEMENT`."""
@@ -137,9 +137,10 @@ def predict_step(
     x = x if into is None else F.linear(x, *into)
     width = x.shape[-1:]
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
-        six, last = modulations[index], index == len(layers) - 1
-        shift, scale = six[:2].unbind(0)
-        gate, mlp_shift, mlp_scale, mlp_gate = (six[2:, -1:] if last else six[2:]).unbind(0)
+        six, last = modulations[:, index], index == len(layers) - 1
+        shift, scale = six[:, :2].unbind(1)
+        rest = six[-1:, 2:] if last else six[:, 2:]
+        gate, mlp_shift, mlp_scale, mlp_gate = rest.unbind(1)
         normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
         normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
         mixed = _attend(F.linear(normed, *qkv), form.heads, last, by_element)
