@@ -18,7 +18,7 @@ import stat
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,12 +65,6 @@ class _Program:
     library: Path | None = None
     off: bool = False
 
-    def wins(self, rows: int) -> bool:
-        """Return whether it serves so many rows: the next smaller number that was measured."""
-        measured = max((one for one in self.rows if one <= rows), default=min(self.rows))
-        eager, compiled = self.rows[measured]
-        return compiled * WIN <= eager and compiled * rows / measured <= HELD_MS
-
 
 class StepPrograms:
     """Programs by architecture; for the device's thread only.
@@ -102,10 +96,10 @@ class StepPrograms:
         program = self._find(rollout)
         step = None if program.off else self._steps.get(rollout)
         if context.program is None:
-            ready = step is not None and program.wins(rows)
+            ready = step is not None and pays(program.rows, rows)
             context.program = INDUCTOR if ready else ""
         started = time.thread_time()
-        if context.program and step is not None and program.wins(rows):
+        if context.program and step is not None and pays(program.rows, rows):
             rollout.compiled = step
         elif self._advance(program):
             rollout.compiled = self._checking(program, rollout)
@@ -158,7 +152,7 @@ class StepPrograms:
             rows = {int(one): [float(x) for x in took] for one, took in found["rows"].items()}
             if not rows or hashlib.sha256(_own(library)).hexdigest() != found["sha256"]:
                 raise ValueError("it is not what was compiled")
-        except (OSError, ValueError, KeyError, AttributeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._metrics.programs_rejected.labels("corrupt").inc()
             log.warning("program_ignored", key=program.key, why=str(error))
             about.unlink(missing_ok=True)
@@ -255,6 +249,16 @@ def _tensors(tree: object) -> list[Tensor]:
     if isinstance(tree, tuple):
         return [found for part in tree for found in _tensors(part)]
     return [tree] if isinstance(tree, Tensor) else []
+
+
+def pays(took: Mapping[int, Sequence[float]], rows: int) -> bool:
+    """Return whether a program is worth using, by what it took for the next smaller number of rows.
+
+    ``took`` has milliseconds of a step, eager and compiled, by number of rows.
+    """
+    measured = max((one for one in took if one <= rows), default=min(took))
+    eager, compiled = took[measured]
+    return compiled * WIN <= eager and compiled * rows / measured <= HELD_MS
 
 
 def program_key(spec: dict[str, Any]) -> str:
