@@ -16,7 +16,13 @@ from typing import Any
 import numpy as np
 import torch
 from acpc.contract import EvidenceOptions, GaussianBlur, GaussianNoise, Outcome, UntilDecided
-from acpc.datasets import ColumnStatistics, WindowIndex, action_blocks, median_split_labels
+from acpc.datasets import (
+    ColumnStatistics,
+    Normaliser,
+    WindowIndex,
+    action_blocks,
+    median_split_labels,
+)
 from acpc_server.evidence import CheckpointSample
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
@@ -80,7 +86,9 @@ class DemoSweep:
         clean = frames.reshape(ANCHORS, HISTORY + FUTURE, 3, SIDE, SIDE)
         taken = start[:, None] + np.arange((HISTORY + FUTURE) * SKIP)
         logged = self.log.actions[episode[:, None], taken]
-        blocks = action_blocks(logged, actions, frameskip=SKIP)[:, : HISTORY + FUTURE - 1].copy()
+        blocks = action_blocks(logged, Normaliser(actions), frameskip=SKIP)[
+            :, : HISTORY + FUTURE - 1
+        ].copy()
         ids = chosen + number * len(self._windows)
         out = {
             "states": positions.standardise(places[:, -1]),

@@ -1,15 +1,15 @@
-"""CertifyPool and ComparePair beside the best plain script: processor time of both, in turns.
+"""CertifyPool and ComparePair beside two plain scripts: processor time of all, in turns.
 
     python benchmarks/plain.py [--rounds 24] [--calls 20] [--out build/benchmarks/plain.json]
 
-The plain script is what a user would write without the product, and write well: it draws a noisy
-view, encodes history, view and goal in one batch, rolls the pool out and takes costs and distances.
-It computes with torch alone, from a checkpoint folder's own files; nothing of the product takes
-part. Modulations of all steps and layers are one product, the last layer computes its last token
-alone, and normalisations that are linear are folded into the weights. Noise is drawn with torch's
-generator: other numbers than the server's, the same work. The served side counts the server's
-process, all threads, and the client's. Before anything is timed the costs of the clean history
-must agree.
+A plain script is what a user would write without the product: it draws a noisy view, encodes
+history, view and goal in one batch, rolls the pool out and takes costs and distances. It computes
+with torch alone, from a checkpoint folder's own files; nothing of the product takes part. The best
+one has modulations of all steps and layers as one product, computes only the last token in the last
+layer, and folds normalisations that are linear into the weights; the ordinary one (``ordinary.py``)
+uses the modules of the public layout as they are. Noise is drawn with torch's generator: other
+numbers than the server's, the same work. The served side counts the server's process, all threads,
+and the client's. Before anything is timed the costs of the clean history must agree.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ from __future__ import annotations
 import json
 import statistics
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from acpc.contract import GaussianNoise
 from acpc_client import AcpcClient
 from common import CHECKPOINTS, Spent, alternated, run, spent
+from ordinary import OrdinaryModel
 from server_process import ServerProcess
 from torch import Tensor
 from torch.nn import functional as F
@@ -35,6 +36,16 @@ MODEL, SIGMA, ELITES, PAIR_STEPS = "two-room-augmented", 0.08, 8, 8
 MEAN = torch.tensor([0.485, 0.456, 0.406])[:, None, None]
 STD = torch.tensor([0.229, 0.224, 0.225])[:, None, None]
 Weights = tuple[Tensor, Tensor | None]
+
+
+class Model(Protocol):
+    """A script's model."""
+
+    def encode(self, frames: Tensor) -> Tensor:
+        """Latents (n, dim) of normalised frames (n, 3, h, w)."""
+
+    def roll(self, histories: Tensor, blocks: Tensor) -> Tensor:
+        """Predictions (v, j, H, dim) of histories (v, h, dim), blocks (j, h - 1 + H, width)."""
 
 
 class PlainModel:
@@ -197,7 +208,7 @@ def noisy(clean: Tensor) -> Tensor:
 
 
 @torch.inference_mode()
-def plain_pool(model: PlainModel, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
+def plain_pool(model: Model, given: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
     """Costs (2, J) of the history and a view, and how far the view moves each endpoint, (J,)."""
     clean, goal = frames_of(given["history"]), frames_of(given["goal"][None])
     latents = model.encode(torch.cat([clean, noisy(clean), goal]))
@@ -209,7 +220,7 @@ def plain_pool(model: PlainModel, given: dict[str, np.ndarray]) -> tuple[np.ndar
 
 
 @torch.inference_mode()
-def plain_pair(model: PlainModel, given: dict[str, np.ndarray]) -> float:
+def plain_pair(model: Model, given: dict[str, np.ndarray]) -> float:
     """ACPC of one noisy view."""
     clean = frames_of(given["history"])
     latents = model.encode(torch.cat([clean, noisy(clean)])).unflatten(0, (2, -1))
@@ -236,17 +247,18 @@ def pair_input(model: PlainModel, rng: np.random.Generator) -> dict[str, Any]:
 
 
 def beside(
-    ask: Callable[..., object], plain: Callable[..., object], inputs: Callable[[], dict[str, Any]],
-    pid: int, rounds: int, calls: int,
+    ask: Callable[..., object], scripts: Mapping[str, Callable[..., object]],
+    inputs: Callable[[], dict[str, Any]], pid: int, rounds: int, calls: int,
 ) -> dict[str, Any]:  # fmt: skip
-    """Processor and wall milliseconds of a call, served and plain, in turns of ``calls``."""
+    """Processor and wall milliseconds of a call, served and by scripts, in turns of ``calls``."""
 
     def turn(call: Callable[..., object], *pids: int) -> Spent:
         work = [partial(call, given) for given in [inputs() for _ in range(calls)]]
         found = spent(lambda: [one() for one in work], *pids)
         return Spent(found.processor / calls, found.wall / calls)
 
-    ways = {"served": partial(turn, ask, pid), "plain": partial(turn, plain)}
+    ways = {"served": partial(turn, ask, pid)}
+    ways |= {name: partial(turn, script) for name, script in scripts.items()}
     alternated(ways, 2)  # warm
     took = alternated(ways, rounds)
     report: dict[str, Any] = {
@@ -256,8 +268,10 @@ def beside(
         }
         for way, turns in took.items()
     }
-    pairs = [*zip(took["served"], took["plain"], strict=True)]
-    return {**report, "ratio": quartiles([a.processor / b.processor for a, b in pairs])}
+    for name in scripts:
+        pairs = zip(took["served"], took[name], strict=True)
+        report[f"over_{name}"] = quartiles([a.processor / b.processor for a, b in pairs])
+    return report
 
 
 def quartiles(values: list[float]) -> dict[str, float]:
@@ -272,7 +286,8 @@ def report(
 ) -> dict[str, Any]:  # fmt: skip
     """So many rounds of so many calls; ``options`` are ACPC_* variables of the server, A=1,B=2."""
     torch.set_num_threads(1)
-    rng, plain = np.random.default_rng(0), PlainModel(checkpoints / checkpoint)
+    folder = checkpoints / checkpoint
+    rng, plain = np.random.default_rng(0), PlainModel(folder)
     pools, pairs = partial(pool_input, plain, rng), partial(pair_input, plain, rng)
     environment = dict(one.split("=") for one in options.split(",") if one)
     with tempfile.TemporaryDirectory() as name:
@@ -290,13 +305,14 @@ def report(
             def pair(given: dict[str, Any]) -> object:
                 return client.compare_pair(checkpoint, **given, **noise)
 
-            given = pools()
-            np.testing.assert_allclose(plain_pool(plain, given)[0][0], pool(given), rtol=1e-3)
+            models: dict[str, Model] = {"best": plain, "ordinary": OrdinaryModel(folder)}
+            for model in models.values():
+                given = pools()
+                np.testing.assert_allclose(plain_pool(model, given)[0][0], pool(given), rtol=1e-3)
             measure = partial(beside, pid=server.pid, rounds=rounds, calls=calls)
-            return {
-                "pool": measure(pool, partial(plain_pool, plain), pools),
-                "pair": measure(pair, partial(plain_pair, plain), pairs),
-            }
+            by_pool = {name: partial(plain_pool, model) for name, model in models.items()}
+            by_pair = {name: partial(plain_pair, model) for name, model in models.items()}
+            return {"pool": measure(pool, by_pool, pools), "pair": measure(pair, by_pair, pairs)}
 
 
 if __name__ == "__main__":

@@ -147,7 +147,7 @@ def _use(folder: Path, client: Path, server: Path) -> None:
             options = ("--reference=two-room-base", "--shift=gaussian_noise:0.08")
             options += ("--dataset=two-room.h5", "--task=two-room.yaml", at)
             _run(acpc, "score", name, *options, cwd=folder, code=code)
-        asked = ("--input=pool.npz", "--checkpoint=two-room-augmented", at)
+        asked = ("two-room-augmented", "--input=pool.npz", at)
         _run(acpc, "certify", *asked, "--shift=gaussian_noise:0.02", cwd=folder)
     print(f"{folder.name}: {answer.strip()}; three verdicts and a certificate", flush=True)
 

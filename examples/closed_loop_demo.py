@@ -103,7 +103,7 @@ def main() -> None:
         show(success, Console())
         for name, rows in (("thresholds", sweep), ("shifts", compared)):
             (out / f"{name}.csv").write_text(to_csv(rows))
-            if acpc(address, "study", name, str(out / f"{name}.csv")):
+            if acpc(address, "study", "run", name, "--rows", str(out / f"{name}.csv")):
                 sys.exit(1)
     print(f"\nSuccesses, and the rows of both studies: {out}")
 

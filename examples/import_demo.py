@@ -29,8 +29,7 @@ def main() -> None:
     datasets = dataset_folder(out, "two-room", "--episodes", "100")
     with running_server(out / "checkpoints", datasets, out / "state") as address:
         acpc(
-            address, "score", "run", "--weights-file", "weights_epoch_2.pt",
-            "--reference", "run", "--reference-weights-file", "weights_epoch_1.pt",
+            address, "score", "run:weights_epoch_2.pt", "--reference", "run:weights_epoch_1.pt",
             "--dataset", "two-room.h5", "--task", "two-room.yaml",
             "--shift", SHIFT, "--anchors", ANCHORS,
         )  # fmt: skip

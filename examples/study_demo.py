@@ -60,7 +60,16 @@ def main() -> None:
             table, folder = out / f"{name}.csv", out / name
             table.write_text("\n".join(("task,run,level,checkpoint,dataset,preset", *rows)) + "\n")
             print(f"\n{name}")
-            asked = ["study", name, *extra, "--checkpoints", str(table), "--out", str(folder)]
+            asked = [
+                "study",
+                "run",
+                name,
+                *extra,
+                "--checkpoints",
+                str(table),
+                "--out",
+                str(folder),
+            ]
             if not (folder / "study.json").exists() and acpc(address, *asked):
                 sys.exit(1)
             if acpc(address, "study", "verify", str(folder)):

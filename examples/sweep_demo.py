@@ -29,14 +29,14 @@ def main() -> None:
     sweep = out / "two-room.yaml"
     shutil.copy(WORLD / "sweep.yaml", sweep)
     with running_server(WORLD / "sweep", datasets, out / "state") as address:
-        done = acpc(address, "sweep", "run", str(sweep), "--output", str(out / "cells.csv"))
+        done = acpc(address, "sweep", "run", str(sweep), "--out", str(out / "cells.csv"))
         if done not in (0, SCREEN_FAILED):
             sys.exit(done)
         figures = out / "figures"
         figures.mkdir(exist_ok=True)
         report = out / "report.html"
         reported = acpc(
-            address, "report", str(sweep), "--output", str(report), "--figures", str(figures)
+            address, "report", str(sweep), "--out", str(report), "--figures", str(figures)
         )
     if reported:
         sys.exit(reported)

@@ -16,8 +16,9 @@ NAMES = {
         AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues CHOICES CemBudget
         CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore CheckpointState
         CleanGaps Composition CostReduction DatasetAnchors DatasetFile DestroyedActions
-        DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions
-        GeometryStudy GivenViews Interval IrSummary JobState LoadedCheckpoint Look LookStop
+        DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions Fit
+        FitCause FitOutcome GeometryStudy GivenViews Interval IrSummary JobState
+        LoadedCheckpoint Look LookStop
         ModelCard Norm NumericMode Objective Outcome PairComparison PairResult PairedIteration
         PairedPlan PairedPlans PartnerPast Perturbation PlannerStudy PoolCertificate
         PoolChoice Population PopulationEvidence Progress Reading Receipt Record Registered
@@ -50,8 +51,9 @@ if TYPE_CHECKING:  # what the table says, for type checkers
         CemBudget, CemReturn, CertifiedSeverity, Checkpoint, CheckpointRef, CheckpointScore,
         CheckpointState, CleanGaps, Composition, CostReduction, DatasetAnchors, DatasetFile,
         DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy, ErrorDrift, Evidence,
-        EvidenceOptions, GeometryStudy, GivenViews, Interval, IrSummary, JobState,
-        LoadedCheckpoint, Look, LookStop, ModelCard, Norm, NumericMode, Objective, Outcome,
+        EvidenceOptions, Fit, FitCause, FitOutcome, GeometryStudy, GivenViews, Interval,
+        IrSummary, JobState, LoadedCheckpoint, Look, LookStop, ModelCard, Norm, NumericMode,
+        Objective, Outcome,
         PairComparison, PairedIteration, PairedPlan, PairedPlans, PairResult, PartnerPast,
         Perturbation, PlannerStudy, PoolCertificate, PoolChoice, Population,
         PopulationEvidence, Progress, Reading, Receipt, Record, Registered, SampledPool,

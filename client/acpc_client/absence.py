@@ -19,7 +19,6 @@ from acpc_client.errors import (
     ResourceExhausted,
     ServerAway,
     Unavailable,
-    Unimplemented,
     extended,
     passing,
 )
@@ -35,7 +34,7 @@ FIRST_CONTACT_S = 10.0
 
 WATCH_SEGMENT_S = 300.0
 """A watch stream is reopened this often, so that a dead connection cannot hold it for ever."""
-STREAM_BREAKS_BEFORE_POLLING = 3
+_SOON = 2  # times that a stream of a watch breaks and is opened again at once
 # What of gRPC's long messages tells a person why nobody answers.
 _CAUSES = re.compile(
     r"connection refused|connection reset|handshake failed|no route to host"
@@ -94,7 +93,7 @@ class Contact:
     def remedy(self, why: str = "") -> str:
         """Words what to do where no server answers."""
         if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
-            tls = "check --tls-ca (ACPC_TLS_CA) and --tls-name (ACPC_TLS_NAME): one side wants TLS"
+            tls = "check ACPC_TLS_CA and ACPC_TLS_NAME: one side wants TLS"
             return self.proxy + tls
         return (
             f"{self.proxy}start one there (acpc-server serve --checkpoint-root DIR --dataset-root "
@@ -203,7 +202,7 @@ class Absence:
 
 
 class Watch:
-    """Reconnects a watcher of one operation, or polls when its streams keep breaking.
+    """Reconnects a watcher of one operation: a stream begins with the operation as it is.
 
     Attributes:
         name: The operation; from its first message on the name there, which is never an alias.
@@ -217,10 +216,9 @@ class Watch:
         self.name = name
         self._breaks = 0
         self._last: object = None
-        self.streaming = True
 
     def segment(self) -> float:
-        """Deadline in seconds of the next stream or poll."""
+        """Deadline in seconds of the next stream."""
         remaining = self._attempts.remaining()
         return WATCH_SEGMENT_S if remaining is None else min(WATCH_SEGMENT_S, remaining)
 
@@ -228,24 +226,23 @@ class Watch:
         """Whether ``message`` differs from the one before."""
         self._attempts.succeeded()
         if self._absence.answered():
-            self._breaks, self.streaming = 0, True
+            self._breaks = 0
         changed = message != self._last
         self._last = message
         self.name = getattr(message, "name", self.name)
         return changed
 
     def ended(self) -> float:
-        """Seconds to wait after a stream or poll that ended before the operation did.
+        """Seconds to wait after a stream that ended before the operation did.
 
         Raises DeadlineExceeded: The watch is over; the operation goes on.
         """
-        self._break()
         if self._attempts.over(self._policy.poll()):
             raise self._out_of_time()
         return self._policy.poll()
 
     def failed(self, error: AcpcError) -> float:
-        """Seconds to wait after a stream or poll that failed.
+        """Seconds to wait after a stream that failed.
 
         Raises AcpcError: ``error``, which will not pass, DeadlineExceeded, or ServerAway.
         """
@@ -253,15 +250,12 @@ class Watch:
             raise self._out_of_time() from None
         if isinstance(error, DeadlineExceeded):
             return self._policy.poll()
-        if isinstance(error, Unimplemented) and self.streaming:
-            self.streaming = False
-            return 0.0
-        self._break()
+        self._breaks += 1
         delay = self._attempts.after(error)
         try:
             if delay is None or self._absence.spent(error, delay):
                 return self._absence.failed(error)
-            return delay
+            return delay if self._breaks <= _SOON else max(delay, self._policy.poll())
         except NotFound:
             lost = (
                 f"the server has no record of {self.name}: it was deleted, the record was lost, or "
@@ -271,16 +265,12 @@ class Watch:
         except AcpcError as ended:
             raise extended(ended, self._follow()) from None
 
-    def _break(self) -> None:
-        self._breaks += 1
-        self.streaming = self.streaming and self._breaks < STREAM_BREAKS_BEFORE_POLLING
-
     def _out_of_time(self) -> DeadlineExceeded:
         message = f"{self.name} was still going on when the wait for it ended; {self._follow()}"
         return DeadlineExceeded(message, reason="")
 
     def _follow(self) -> str:
-        return f"the job goes on at the server; follow it: acpc operations watch {self.name}"
+        return f"the job goes on at the server; follow it: acpc show job {self.name} --wait"
 
 
 def _why(error: AcpcError) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
@@ -184,90 +184,20 @@ class AnchorArrays:
             yield self.part(begin, min(begin + step, len(self)))
 
 
-class Digest:
-    """The digest of a set, of parts that come in order; the contract says how it is made.
-
-    Args:
-        history: Frames of the history.
-    """
-
-    def __init__(self, history: int) -> None:
-        self._history = history
-        self._frames: list[bytes] = []
-        self._shape: tuple[int, ...] = ()
-        self._small: dict[str, list[Array]] = {name: [] for name in SMALL_ARRAYS}
-        self._extras: dict[str, tuple[np.dtype[np.generic], tuple[int, ...], list[bytes]]] = {}
-
-    def add(self, part: AnchorArrays) -> None:
-        """Takes the next anchors."""
-        start = len(self._frames)
-        self._frames += frame_digests(part.frames[0 : len(part)])
-        self._shape = part.frames.shape[1:]
-        own = np.arange(start, start + len(part), dtype=np.int64)
-        for name, arrays in self._small.items():
-            array = getattr(part, name)
-            arrays.append(own if array is None else array)
-        for name, array in part.extras.items():
-            _, _, digests = self._extras.setdefault(name, (array.dtype, array.shape[1:], []))
-            digests += frame_digests(array[0 : len(part)])
-
-    def __len__(self) -> int:
-        return len(self._frames)
-
-    def value(self) -> str:
-        """The digest of what has come."""
-        small = {name: np.concatenate(arrays) for name, arrays in self._small.items()}
-        height, width = self._shape[1:3]
-        extras = {
-            name: extra_digest(name, dtype, (len(self), *shape), digests)
-            for name, (dtype, shape, digests) in self._extras.items()
-        }
-        return anchors_digest(self._history, (height, width), small, self._frames, extras)
-
-
 def digest_of(anchors: AnchorArrays) -> str:
     """The digest that the set of these anchors has; reads every frame once."""
-    digest = Digest(anchors.history)
+    frames: list[bytes] = []
+    large: dict[str, list[bytes]] = {name: [] for name in anchors.extras}
     for part in anchors.cuts():
-        digest.add(part)
-    return digest.value()
-
-
-def with_views(
-    anchors: AnchorArrays | Iterable[AnchorArrays],
-    views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]],
-) -> AnchorArrays | Iterable[AnchorArrays]:
-    """Anchors with more groups of views; parts of them where the anchors or a group are parts.
-
-    Args:
-        anchors: All anchors, or parts of them in order.
-        views: By the group's name an array as ``AnchorArrays.views`` takes, or an iterable of such
-            arrays, each of some anchors, in order.
-    """
-    whole: dict[str, Any] = {n: given for n, given in views.items() if hasattr(given, "shape")}
-    if isinstance(anchors, AnchorArrays) and len(whole) == len(views):
-        return replace(anchors, views={**anchors.views, **whole})
-    return _joined(anchors.cuts() if isinstance(anchors, AnchorArrays) else anchors, views)
-
-
-def _joined(parts: Iterable[AnchorArrays], views: Mapping[str, Any]) -> Iterator[AnchorArrays]:
-    streams = {name: iter(given) for name, given in views.items() if not hasattr(given, "shape")}
-    held: dict[str, NDArray[np.uint8]] = {}
-    start = 0
-    for part in parts:
-        found = dict(part.views)
-        for name, given in views.items():
-            if name not in streams:
-                found[name] = given[start : start + len(part)]
-                continue
-            while name not in held or len(held[name]) < len(part):
-                more = next(streams[name], None)
-                if more is None:
-                    ends = start + len(held.get(name, ()))
-                    raise ArgumentError(
-                        f"views[{name!r}]", f"ended after {ends} anchors, but there are more"
-                    )
-                held[name] = np.concatenate([held[name], more]) if name in held else more
-            found[name], held[name] = held[name][: len(part)], held[name][len(part) :]
-        start += len(part)
-        yield replace(part, views=found)
+        frames += frame_digests(part.frames[0 : len(part)])
+        for name, array in part.extras.items():
+            large[name] += frame_digests(array[0 : len(part)])
+    small = {name: getattr(anchors, name) for name in SMALL_ARRAYS}
+    if anchors.trajectory_ids is None:
+        small["trajectory_ids"] = np.arange(len(anchors), dtype=np.int64)
+    extras = {
+        name: extra_digest(name, array.dtype, array.shape, large[name])
+        for name, array in anchors.extras.items()
+    }
+    height, width = anchors.frames.shape[2:4]
+    return anchors_digest(anchors.history, (height, width), small, frames, extras)

@@ -54,8 +54,8 @@ __all__ = [
 
 # What the caller can set here, which the server does not know.
 _HINTS = {
-    "UNAUTHENTICATED": "give a token (token=, --token-file, ACPC_TOKEN_FILE or ACPC_API_KEY) or a "
-    "client certificate (tls=, --client-certificate)"
+    "UNAUTHENTICATED": "give a token (token=, ACPC_TOKEN_FILE or ACPC_API_KEY) or a client "
+    "certificate (tls=, ACPC_CLIENT_CERTIFICATE)"
 }
 _DETAILS_KEY = "grpc-status-details-bin"
 

@@ -72,14 +72,15 @@ class RetryPolicy:
         resumed = passing(error) or isinstance(error, Aborted) or error.reason in _UPLOAD_LOST
         if not resumed or self.attempts < 2:
             return None
-        return replace(self, attempts=max(self.attempts, UPLOAD_ATTEMPTS))._wait(failures, None)
+        longer = replace(self, attempts=max(self.attempts, UPLOAD_ATTEMPTS))
+        return longer._wait(failures, None)  # noqa: SLF001 - of this class
 
     def look(self, times: int) -> float:
         """Seconds between one look for a server that is away and the next, within one second."""
         return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self._back_off(times)))
 
     def poll(self) -> float:
-        """Seconds between polls of an operation whose streams break."""
+        """Seconds between streams of an operation that keep breaking."""
         return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self.maximum))
 
     def _wait(self, failures: int, asked: float | None) -> float | None:

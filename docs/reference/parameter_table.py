@@ -30,7 +30,8 @@ from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession, calls
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
-from acpc_lab.studies import CheckpointRows
+from acpc_lab.cli.study import keys_of_study
+from acpc_lab.studies import STUDIES, CheckpointRows
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 PROTO = Path(__file__).parents[2] / "proto" / "acpc" / "v1"
@@ -40,27 +41,17 @@ VALUES = (*ARRAYS, "Objective", "PerturbationSpec", "ComparePairRequest", "Durat
 """Messages that are one parameter each."""
 
 RENAMED = {
-    "checkpoint.name": "--checkpoint|checkpoint|name",
-    "*checkpoint.weights": "--weights-file",
     "reference.name": "--reference",
-    "reference.weights": "--reference-weights-file",
-    "reference.digest": "--reference-digest",
     "dataset.count": "--anchors",
-    "dataset.seed": "--anchor-seed",
+    "source.count": "--anchors",
     "perturbation": "--shift",
     "perturbations.specs": "--shift",
     "*.shifts": "--shift",
-    "thresholds.ir": "--t-ir",
-    "thresholds.sr": "--t-sr",
-    "evidence.seed": "--evidence-seed",
-    "thresholds.source_digest": "--thresholds",
-    "thresholds.family": "--thresholds",
     "until_decided.batch": "--until-decided",
-    "*reading": "--protocol",
     "elite_count": "--elites",
     "show_all": "--all",
-    "*cost_reduction": "--cost",
-    "endpoint_tolerance": "--tolerance",
+    "checkpoint.name": "checkpoint|name",
+    "digest": "name",
 }
 """Options that are not named as the last part of their field is; of several, the first there is."""
 COLUMNS = {
@@ -82,7 +73,10 @@ NO_OPTION = {
     ("CertifyPool", "infeasible"): "an array of `--input`, bool",
     ("PlanPaired", "request_id"): "made for each call",
     ("[LU]*Checkpoint", "request_id"): "made for each call",
-    ("[GLU]*Checkpoint", "checkpoint.digest"): "the command shows the digest of what is there",
+    (
+        "ScoreCheckpoint",
+        "thresholds.[sf]*",
+    ): "of the file that `thresholds: FILE` of `--protocol` names",
     ("RunStudy, *", "request_id"): "made from the request: the same command goes on with its jobs",
     (
         "RunStudy, *",
@@ -93,9 +87,9 @@ NO_OPTION = {
     ("List*", "page_*"): "the client reads page after page",
     ("PreviewAnchors", "*"): "`acpc report` asks for the anchors that decided a score",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
-    ("UploadAnchors, the header", "anchors"): "counted in the arrays",
     ("UploadAnchors, a shard", "*"): "made by the client for each shard",
     ("GetUpload", "*"): "`acpc anchors upload` asks where it goes on",
+    ("GetAnchorSet", "neighbourhood"): "`--contents` takes the paper's",
 }
 """Why a field has no option, by section and field."""
 NO_ARGUMENT = {
@@ -229,12 +223,28 @@ def _program() -> Any:  # noqa: ANN401
 
 
 @cache
-def _options(command: str) -> frozenset[str]:
-    """The options and arguments of a command."""
+def _command(command: str) -> Any:  # noqa: ANN401
     found: Any = _program()
     for word in command.split():
-        found = found.get_command(typer.Context(found), word)
-    return frozenset(flag for p in found.params for flag in (*p.opts, *p.secondary_opts))
+        if hasattr(found, "get_command"):
+            found = found.get_command(typer.Context(found), word)
+    return found
+
+
+@cache
+def _options(command: str) -> frozenset[str]:
+    """The options and arguments of a command."""
+    params = _command(command).params
+    return frozenset(flag for p in params for flag in (*p.opts, *p.secondary_opts))
+
+
+def _key(command: str, leaf: _Leaf) -> str:
+    """The key of ``--protocol`` that sets a field; empty without one."""
+    study = command.removeprefix("study run ")
+    keys = keys_of_study(STUDIES[study]) if study in STUDIES else _command(command).declared.keys
+    near = [key for key in keys if key.rpartition(".")[2] == leaf.name]
+    near.sort(key=lambda key: keys[key][0] is not leaf.record)
+    return f"`{near[0]}` of `--protocol`" if near else ""
 
 
 def _reason(reasons: dict[tuple[str, str], str], title: str, path: str) -> str:
@@ -263,7 +273,7 @@ def _argument(section: Section, leaf: _Leaf) -> str:
     return f"`{shown}`"
 
 
-def _option(section: Section, leaf: _Leaf) -> str:
+def _option(section: Section, leaf: _Leaf) -> str:  # noqa: PLR0911 - a way to set it each  # noqa: PLR0911 - a way to set it each
     if section.call is None:
         kind, _, name = leaf.path.partition(".")
         shown = [c for c in contract.CHOICES if c.partition(":")[0] == kind and name.upper() in c]
@@ -283,6 +293,11 @@ def _option(section: Section, leaf: _Leaf) -> str:
     for flag in (*chain(*named), f"--{last.replace('_', '-')}", last):
         if flag in known:
             return f"`{flag if flag.startswith('-') else flag.upper()}`"
+    written = {"weights": "NAME:FILE", "digest": "NAME@DIGEST"}.get(last)
+    if written and ("checkpoint" in known or section.command == "show checkpoint"):
+        return f"`{'--reference ' * leaf.path.startswith('reference')}{written}`"
+    if "--protocol" in known and (key := _key(section.command, leaf)):
+        return key
     return _reason(NO_OPTION, section.title, leaf.path)
 
 
@@ -329,7 +344,7 @@ def _studies() -> Iterator[Section]:
     names = [f.name for f in requests()["RunStudy"].oneofs_by_name["study"].fields]
     for name in names:
         others = tuple(other for other in names if other != name)
-        told = f"study {name}", f"a {name} study"
+        told = f"study run {name}", f"a {name} study"
         yield _section("RunStudy", AcpcClient.run_study, *told, leaves_out=others)
 
 
@@ -365,17 +380,17 @@ SECTIONS = (
     ),
     _section("UploadAnchors.shard", Anchors.upload, "anchors upload", "a shard", **_ARRAYS),
     _section("GetUpload", Anchors.upload),
-    _section("GetAnchorSet", Anchors.get, "anchors show", **_SET),
-    _section("ListAnchorSets", Anchors.list, "anchors list"),
-    _section("DeleteAnchorSet", Anchors.delete, "anchors delete", **_SET),
+    _section("GetAnchorSet", Anchors.get, "show anchor-set", **_SET),
+    _section("ListAnchorSets", Anchors.list, "list anchor-sets"),
+    _section("DeleteAnchorSet", Anchors.delete, "delete anchor-set", **_SET),
     _section("PreviewAnchors", AcpcClient.preview_anchors, arguments=(("name", "job"),)),
-    _section("WatchOperation", Operations.watch, "operations watch"),
-    _section("ListDatasets", Datasets.list, "datasets"),
-    _section("ListTasks", Datasets.tasks, "tasks"),
-    _section("ListCheckpoints", Checkpoints.list, "checkpoints list"),
-    _section("GetCheckpoint", Checkpoints.get, "checkpoints show"),
-    _section("LoadCheckpoint", Checkpoints.load, "checkpoints load"),
-    _section("UnloadCheckpoint", Checkpoints.unload, "checkpoints unload"),
+    _section("WatchOperation", Operations.watch, "show job"),
+    _section("ListDatasets", Datasets.list, "list datasets"),
+    _section("ListTasks", Datasets.tasks, "list tasks"),
+    _section("ListCheckpoints", Checkpoints.list, "list checkpoints"),
+    _section("GetCheckpoint", Checkpoints.get, "show checkpoint"),
+    _section("LoadCheckpoint", Checkpoints.load, "load"),
+    _section("UnloadCheckpoint", Checkpoints.unload, "load"),
 )
 
 

@@ -105,11 +105,16 @@ class Server:
             on_evicted=lambda: on_leave(EVICTED),
         )
         self.health = ServerHealth(self._checkpoints.loaded)
+        writer = rpc.OperationWriter([scoring, studies])
+        title = f"acpc {CODE_VERSION} on {device_name(self._device)}"
         self._http = HttpEndpoint(
-            self.metrics.registry, self.health, options.metrics_token(settings)
+            self.metrics.registry,
+            self.health,
+            options.metrics_token(settings),
+            rpc.Overview(self._jobs, writer, self.access, title),
         )
         self._probes = rpc.HealthService()
-        self._door = self._build(scoring, studies, readers)
+        self._door = self._build(scoring, studies, readers, writer)
         self._watchdog = Watchdog(
             lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
         )
@@ -145,7 +150,11 @@ class Server:
         self.metrics.ready.set(self.health.ready)
 
     def _build(
-        self, scoring: ScoreJobKind, studies: StudyJobKind, readers: AnchorReaders
+        self,
+        scoring: ScoreJobKind,
+        studies: StudyJobKind,
+        readers: AnchorReaders,
+        writer: rpc.OperationWriter,
     ) -> rpc.Door:
         settings = self._settings
         self._comparer = PairComparer(self._engine, settings.max_frames)
@@ -167,7 +176,6 @@ class Server:
             ),
             IDLE_SECONDS,
         )
-        writer = rpc.OperationWriter([scoring, studies])
         given = self._checkpoints, readers, self._jobs, writer
         servicers: dict[str, object] = {
             "acpc.v1.DiagnosticService": diagnostic,
@@ -214,7 +222,6 @@ class Server:
                     "--metrics-port, 0 picks a free one"
                 ) from error
         self.port = options.listen(self._door, settings, self.access)
-        self.access.start()
         self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
@@ -267,7 +274,6 @@ class Server:
         self._stopping.set()
         self._door.stop(seconds)
         self._http.stop()
-        self.access.stop()
         self._jobs.stop()
         self._engine.close()
         stop_traces()

@@ -1,4 +1,4 @@
-"""acpc-server doctor: what is installed, whether the device computes, whether roots can be read."""
+"""acpc-server doctor: whether a checkpoint is one, and whether this machine can serve it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,20 @@ from rich.table import Table
 
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.engine import choose_device, device_name, self_test, software
+from acpc_server.models import CheckpointLimits, check_model, load_checkpoint
+from acpc_server.settings import MEBIBYTE
 
 
 def doctor(
+    checkpoint: Annotated[
+        Path | None, typer.Argument(help="checkpoint folder to look at: config.json and weights")
+    ] = None,
+    weights: Annotated[str, typer.Option(help="weights file, when the folder has several")] = "",
+    max_mib: Annotated[int, typer.Option(help="largest weights file to read, MiB")] = 2048,
+    conformance: Annotated[
+        bool,
+        typer.Option("--conformance", help="compute with it: does it keep its promises?"),
+    ] = False,
     device: Annotated[
         str, typer.Option(help="cpu, cuda, cuda:1 and so on, xpu, mps, or auto")
     ] = "auto",
@@ -27,13 +38,22 @@ def doctor(
         Path | None, typer.Option(envvar="ACPC_DATASET_ROOT", help="folder to look at")
     ] = None,
 ) -> None:
-    """Print versions, test the device in every numeric mode, and look whether roots can be read.
+    """Look at a checkpoint; without one at this machine.
 
-    A small network made on the spot is set beside float64 on the CPU. Exit code 1 when a mode or a
-    root fails.
+    Of a checkpoint: whether the server would load it, and what it is. Nothing in the folder is
+    executed. With --conformance, random frames and actions go through it, to see that it keeps what
+    the server relies on: made for plug-in families.
 
-    acpc-server doctor --device cuda --checkpoint-root checkpoints --dataset-root datasets
+    Of the machine: versions, the device in every numeric mode (a small network beside float64 on
+    the CPU), and whether roots can be read. Exit code 1 when anything fails.
+
+        acpc-server doctor ~/checkpoints/lewm-tworooms
+
+        acpc-server doctor --device cuda --checkpoint-root checkpoints --dataset-root datasets
     """
+    if checkpoint is not None:
+        _look_at(checkpoint.absolute(), weights, max_mib, conformance)
+        return
     chosen = choose_device(device)
     table = Table("what", "found")
     table.add_row("acpc-server", CODE_VERSION)
@@ -52,4 +72,40 @@ def doctor(
     for name, why in failing.items():
         console.print(f"{name}: {why}", soft_wrap=True)
     if failing:
+        raise typer.Exit(1)
+
+
+def _look_at(folder: Path, weights: str, max_mib: int, conformance: bool) -> None:
+    """Print what a checkpoint is; exit code 1 when it breaks a promise."""
+    model = load_checkpoint(
+        folder.parent,
+        folder.name,
+        weights,
+        device=torch.device("cpu"),
+        limits=CheckpointLimits(weights_bytes=max_mib * MEBIBYTE),
+    )
+    card = model.card
+    table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)
+    for name, value in (
+        ("family", card.family),
+        ("digest", card.digest),
+        *((("model digest", card.model_digest),) if card.model_digest else ()),
+        ("image size", f"{card.image_size} px"),
+        ("latent width", card.latent_dim),
+        ("history", f"{card.history} frames"),
+        ("action block width", f"{card.action_block_dim} (frameskip x action_dim)"),
+        ("parameters", f"{card.parameter_count:,}"),
+        *((("proprioception width", card.proprio_dim),) if card.proprio_dim else ()),
+        *((("tokens of a latent", card.latent_tokens),) if card.latent_tokens else ()),
+    ):
+        table.add_row(name, str(value))
+    table.columns[1].overflow = "fold"  # a digest must not be cut
+    Console(markup=False, emoji=False).print(table)
+    findings = check_model(model) if conformance else ()
+    console = Console(soft_wrap=True, highlight=False)
+    for finding in findings:
+        sign = "kept  " if finding.kept else "BROKEN"
+        why = "" if finding.kept else f": {finding.problem}"
+        console.print(f"{sign}  {finding.promise}{why}", markup=False)
+    if not all(finding.kept for finding in findings):
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -54,8 +55,11 @@ All = Annotated[
 DryRun = Annotated[bool, typer.Option("--dry-run", help="show what was found, and write nothing")]
 
 
-def import_run(
-    source: Annotated[Path, typer.Argument(help="run folder, weights file, or hub cache folder")],
+def import_run(  # noqa: PLR0913 - its options
+    source: Annotated[
+        str,
+        typer.Argument(help="run folder, weights file, hub cache folder, or hf:USER/REPO[@COMMIT]"),
+    ],
     target: Annotated[Path, typer.Argument(help="folder to write; must not exist")],
     config: Config = None,
     frameskip: Frameskip = None,
@@ -63,10 +67,18 @@ def import_run(
     family: Family = None,
     backbone: Backbone = None,
     weights_key: WeightsKey = None,
+    weights: Annotated[
+        list[str] | None,
+        typer.Option(help="of the Hub: weights files to take, as names or patterns; repeatable"),
+    ] = None,
     every: All = False,
     dry_run: DryRun = False,
 ) -> None:
-    """Turn what training wrote into a checkpoint folder. Runs offline, executes nothing.
+    """Turn what training wrote, or a model on the Hub, into a checkpoint folder.
+
+    Executes nothing that it reads, and goes to no network but for hf:USER/REPO: it downloads the
+    files of one commit, and goes on with them when it is run again. HF_TOKEN and HF_ENDPOINT mean
+    what they mean to huggingface_hub.
 
     Reads whole pickled models (*_object.ckpt), Lightning's files, state dicts and a hub's cache as
     data. All epochs of a run become one folder, with source.json: what was read, and where each
@@ -75,15 +87,24 @@ def import_run(
         acpc-server import runs/lewm-tworooms ~/checkpoints/lewm-tworooms
 
         acpc-server import --all runs ~/checkpoints
+
+        acpc-server import hf:quentinll/lewm-pusht ~/checkpoints/lewm-pusht
     """
     asked: Asked = {
         "frameskip": frameskip, "action_dim": action_dim, "family": family,
         "backbone": str(backbone) if backbone else None, "weights_key": weights_key,
     }  # fmt: skip
-    if every:
-        _import_all(source, target, asked, dry_run)
+    if source.startswith("hf:"):
+        from acpc_server.importing.hub import download  # noqa: PLC0415 - few imports go there
+
+        run = download(source, weights or ["*"], target, OUT.print, dry_run)
+        if run is not None:
+            import_files(run, target, asked)
+            shutil.rmtree(run.place)
+    elif every:
+        _import_all(Path(source), target, asked, dry_run)
     else:
-        import_files(find_run(source, config), target, asked, dry_run)
+        import_files(find_run(Path(source), config), target, asked, dry_run)
 
 
 def _import_all(source: Path, target: Path, asked: Asked, dry_run: bool) -> None:

@@ -35,8 +35,8 @@ def create(
 ) -> None:
     """Make a key and print it, once.
 
-    Its owner puts it into a file and names that with --token-file (ACPC_TOKEN_FILE), or sends it as
-    the header "authorization: Bearer <key>":
+    Its owner puts it into a file and names that with ACPC_TOKEN_FILE or in a profile of acpc, or
+    sends it as the header "authorization: Bearer <key>":
 
         acpc-server keys create --name planner --role compute > planner.key
     """

@@ -12,7 +12,7 @@ from acpc.console import Console
 from rich.table import Table
 
 Printed = Annotated[
-    Literal["table", "json"], typer.Option("--print", "-o", help="as a table, or as JSON")
+    Literal["table", "json"], typer.Option("--output", "-o", help="as a table, or as JSON")
 ]
 # Characters of a line, also where the terminal has fewer: cells are not folded.
 _WIDTH = 180

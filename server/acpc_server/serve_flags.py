@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from rich.markup import escape
 
-from acpc_server.settings import REMOVED, REMOVED_SWITCHES, Settings, read_toml
+from acpc_server.settings import Settings, read_toml
 
 # What --help calls the settings from this one on, in the order of the fields.
 GROUPS = {
@@ -88,12 +88,6 @@ def _flags() -> Iterator[inspect.Parameter]:
         kind: Any = (bool if switch else str) | None
         annotation = Annotated[kind, option]
         yield inspect.Parameter(name, _KEYWORD, default=None, annotation=annotation)
-    for name in REMOVED:
-        dashed = name.replace("_", "-")
-        switch = name in REMOVED_SWITCHES
-        option = typer.Option(f"--{dashed}/--no-{dashed}" if switch else f"--{dashed}", hidden=True)
-        kind = (bool if switch else str) | None
-        yield inspect.Parameter(name, _KEYWORD, default=None, annotation=Annotated[kind, option])
 
 
 def _metavar(field: FieldInfo) -> str:
@@ -150,9 +144,6 @@ def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | No
             what = f"required: {Settings.model_fields[name].description}"
         flag, variable = f"--{name.replace('_', '-')}", f"ACPC_{name.upper()}"
         given = f"{flag} ({variable})"
-        if not name and what.startswith("--"):  # a setting that went, whose name it says
-            lines.append(what)
-            continue
         if not name or (name in written and flags.get(name) is None and variable not in os.environ):
             given = ": ".join(filter(None, (str(config), name)))
         lines.append(f"{given}: {what}")

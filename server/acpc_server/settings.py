@@ -24,21 +24,6 @@ from acpc_server.errors import FailedPrecondition
 
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
-REMOVED = {
-    "reflection": "it is on, for callers with the role read",
-    "max_calls": "the server takes 1024; --max-calls-per-caller limits one caller",
-    "max_checkpoint_mib": "half of --checkpoint-budget-mib",
-    "max_queued_jobs": "10,000 wait",
-    "anchor_set_mib": "--anchor-store-mib limits all sets",
-    "anchor_uploads": "the server takes 8 at a time",
-    "log_format": "lines are JSON, and text on a terminal",
-    "devices": "a server for each device, with --share-port",
-    "access_file": "--keys-file, or a proxy in front",
-    "tls_crl": "client certificates that last shortly",
-    "audit_file": "the log's category access",
-}
-"""What an earlier release had, and what there is instead."""
-REMOVED_SWITCHES = ("reflection",)
 CENTURY = 36_500  # days: a date that is further off may be none
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -207,8 +192,6 @@ class Settings(BaseSettings):
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
         for key in values.keys() - cls.model_fields.keys():
-            if key in REMOVED:
-                raise ValueError(f"{_flag(key)} went: {REMOVED[key]}")
             guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
             raise ValueError(f"there is no setting {key!r}; {guess}")
         return values
@@ -289,7 +272,6 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
     tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
     """
     given = {name: value for name, value in flags.items() if value is not None}
-    given |= {name: "" for name in REMOVED if f"ACPC_{name.upper()}" in os.environ}
     if file is None:
         return Settings(**given)
 
@@ -297,10 +279,6 @@ def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Setting
         WRITTEN = read_toml(file)
 
     return Read(**given)
-
-
-def _flag(name: str) -> str:
-    return f"--{name.replace('_', '-')} (ACPC_{name.upper()})"
 
 
 def read_toml(file: Path | None) -> dict[str, Any]:

@@ -18,7 +18,7 @@ ROOTS = {
 
 @dataclass(frozen=True)
 class Function:
-    """A function or method: its qualified name, its lines and its parameters."""
+    """A function or method: its qualified name and its lines."""
 
     name: str
     node: ast.FunctionDef | ast.AsyncFunctionDef
@@ -32,19 +32,6 @@ class Function:
             first = body[0]
             lines -= (first.end_lineno or 0) - first.lineno + 1
         return lines
-
-    @property
-    def parameters(self) -> int:
-        """Parameters of a call: without ``self`` or ``cls``."""
-        arguments = self.node.args
-        names = [a.arg for a in (*arguments.posonlyargs, *arguments.args)]
-        return len([n for n in names if n not in ("self", "cls")]) + len(arguments.kwonlyargs)
-
-    @property
-    def public(self) -> bool:
-        """Whether no part of its name is private; ``__init__`` is as public as its class."""
-        parts = self.name.split(".")
-        return not any(p.startswith("_") and p != "__init__" for p in parts)
 
 
 @dataclass(frozen=True)
@@ -111,57 +98,6 @@ class Module:
                     yield from walk(child, prefix)
 
         return walk(self.tree, "")
-
-    def identifiers(self) -> set[str]:
-        """Every name that the file defines: functions, classes, parameters, targets, members."""
-        found: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                found.add(node.name)
-            elif isinstance(node, ast.arg):
-                found.add(node.arg)
-            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                found.add(node.id)
-            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                found.add(node.attr)
-        return found
-
-    def _outside(self, node: ast.Attribute) -> bool:
-        """Whether the member belongs to a library: ``os._exit``."""
-        root: ast.expr = node
-        while isinstance(root, ast.Attribute):
-            root = root.value
-        return isinstance(root, ast.Name) and root.id in self._libraries
-
-    @cached_property
-    def _libraries(self) -> set[str]:
-        ours = tuple(root.partition(".")[0] for root in ROOTS)
-        found: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Import):
-                found |= {(a.asname or a.name).partition(".")[0] for a in node.names}
-            elif isinstance(node, ast.ImportFrom) and not (node.module or "").startswith(ours):
-                found |= {a.asname or a.name for a in node.names}
-        return found
-
-    def private_reaches(self) -> set[str]:
-        """Private members of other modules of ours that this file uses."""
-        own = self.identifiers()
-        found: set[str] = set()
-        for node in self.nodes:
-            if isinstance(node, ast.Attribute) and _is_private(node.attr):
-                mine = isinstance(node.value, ast.Name) and node.value.id in ("self", "cls")
-                parent = isinstance(node.value, ast.Call) and ast.unparse(node.value) == "super()"
-                if not mine and not parent and not self._outside(node) and node.attr not in own:
-                    found.add(node.attr)
-            elif isinstance(node, ast.ImportFrom):
-                found |= {alias.name for alias in node.names if _is_private(alias.name)}
-        return found
-
-
-def _is_private(name: str) -> bool:
-    named_tuple = ("_replace", "_asdict", "_fields", "_make")
-    return name.startswith("_") and not name.startswith("__") and name not in named_tuple
 
 
 def modules() -> dict[str, Module]:

@@ -1,8 +1,4 @@
-"""The rules of the house, read from the syntax of server, client, lab and contract.
-
-``exceptions.txt`` lists what still breaks a rule, one a line. It may only shrink: a rule broken
-anywhere else fails, and so does a line that is no longer needed.
-"""
+"""The rules of the house that no linter has, read from the syntax of our sources."""
 
 import ast
 from collections import Counter
@@ -14,12 +10,8 @@ import pytest
 from house import Module, cycles, graph, imports, modules
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-EXCEPTIONS = Path(__file__).with_name("exceptions.txt")
 MAX_FUNCTION_LINES = 50
-MAX_PARAMETERS = 8
 MAX_FILE_LINES = 400
-# A command's parameters are its options; the command line shows them one by one.
-COMMANDS = ("acpc_lab.cli", "acpc_server.cli", "acpc_server.import_command")
 DBOS_FILES = ("acpc_server.jobs.record", "acpc_server.jobs.runner")
 # What knows one kind of accelerator from another; all else is the same on each.
 KINDS = {"cuda", "xpu", "mps"}
@@ -38,24 +30,10 @@ def past_the_face(module: Module) -> Iterator[str]:
             yield f"{module.name} imports {found.target.name}"
 
 
-def private_reach(module: Module) -> Iterator[str]:
-    """Use of another module's private names."""
-    for name in module.private_reaches():
-        yield f"{module.name} uses {name}"
-
-
 def long_function(module: Module) -> Iterator[str]:
     """Functions longer than a screen, docstring left out."""
     for function in module.functions():
         if function.lines > MAX_FUNCTION_LINES:
-            yield f"{module.name} {function.name}"
-
-
-def many_parameters(module: Module) -> Iterator[str]:
-    """Public functions whose options should travel as one object."""
-    for function in module.functions():
-        wide = function.public and function.parameters > MAX_PARAMETERS
-        if wide and not module.name.startswith(COMMANDS):
             yield f"{module.name} {function.name}"
 
 
@@ -91,44 +69,17 @@ def accelerator_kind(module: Module) -> Iterator[str]:
 
 RULES = {
     "past-the-face": past_the_face,
-    "private-reach": private_reach,
     "long-function": long_function,
-    "many-parameters": many_parameters,
     "long-file": long_file,
     "accelerator-kind": accelerator_kind,
     "dbos-caller": dbos_caller,
 }
 
 
-def violations() -> set[str]:
-    """Every broken rule, as a line of ``exceptions.txt``."""
-    return {
-        f"{rule}: {found}"
-        for rule, find in RULES.items()
-        for module in KNOWN.values()
-        for found in find(module)
-    }
-
-
-@pytest.fixture(scope="module")
-def found() -> set[str]:
-    return violations()
-
-
-@pytest.fixture(scope="module")
-def excepted() -> set[str]:
-    return set(EXCEPTIONS.read_text().splitlines())
-
-
 @pytest.mark.parametrize("rule", RULES)
-def test_a_rule_holds(rule: str, found: set[str], excepted: set[str]) -> None:
-    broken = {line for line in found - excepted if line.startswith(f"{rule}: ")}
+def test_a_rule_holds(rule: str) -> None:
+    broken = [found for module in KNOWN.values() for found in RULES[rule](module)]
     assert not broken, "\n" + "\n".join(sorted(broken))
-
-
-def test_the_exceptions_only_shrink(found: set[str], excepted: set[str]) -> None:
-    mended = excepted - found
-    assert not mended, "take out of exceptions.txt:\n" + "\n".join(sorted(mended))
 
 
 def test_test_files_have_names_of_their_own() -> None:
@@ -150,10 +101,6 @@ def test_packages_import_in_one_direction() -> None:
                 sibling = ".".join(ours[: shared + 1])
                 edges.setdefault(sibling, set()).add(".".join(theirs[: shared + 1]))
     assert cycles(edges) == []
-
-
-if __name__ == "__main__":
-    print("\n".join(sorted(violations())))
 
 
 def test_examples_import_from_the_client_what_it_offers() -> None:

@@ -1,7 +1,5 @@
 """Both clients behind one face, so that one test asks both."""
 
-# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
-
 import asyncio
 import inspect
 from collections.abc import Callable

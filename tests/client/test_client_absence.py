@@ -1,7 +1,5 @@
 """How long a server may be away, and what is said meanwhile."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import math
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread

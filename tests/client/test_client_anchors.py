@@ -1,7 +1,5 @@
 """Anchor sets from the client: what is sent, how it goes on, and what is not believed."""
 
-# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
-
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,12 +37,6 @@ def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
 
 def anchors(**changed: Any) -> AnchorArrays:
     return AnchorArrays(history=anchor_wire.HISTORY, **{**ARRAYS, **changed})
-
-
-def parts() -> Iterator[AnchorArrays]:
-    """The anchors, three at a time: each part is a shard."""
-    whole = anchors()
-    return (whole.part(start, min(start + 3, COUNT)) for start in range(0, COUNT, 3))
 
 
 def upload(side: Any, given: Any, **options: Any) -> Any:
@@ -94,16 +86,12 @@ LASTING = [
 
 def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty) -> None:
     """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
-    for given, options in ((parts(), {"count": COUNT}), (anchors(), {})):
-        store.shards.clear()
-        store.headers.clear()
-        store.refusals.extend(PASSING)
-        assert upload(side, given, **options).digest == DIGEST
-        wanted = list(range(0, COUNT, 3)) if options else [0]
-        assert [shard.offset for shard in store.shards] == wanted
-        assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
-        assert len(store.headers) == 1 + len(PASSING)
-        assert len({header.request_id for header in store.headers}) == 1
+    store.refusals.extend(PASSING)
+    assert upload(side, anchors()).digest == DIGEST
+    assert [shard.offset for shard in store.shards] == [0]
+    assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
+    assert len(store.headers) == 1 + len(PASSING)
+    assert len({header.request_id for header in store.headers}) == 1
 
 
 @pytest.mark.parametrize("refused", LASTING, ids=lambda refused: str(refused.code))
@@ -117,23 +105,35 @@ def test_what_does_not_pass_is_raised_with_the_uploads_name(
     assert len(store.headers) == 1
 
 
-def test_an_upload_that_the_server_forgot(side: Any, store: AnchorCounterparty) -> None:
-    """Whole arrays are sent again from the start; parts that were given away cannot be."""
+def test_an_upload_that_the_server_forgot_begins_again(
+    side: Any, store: AnchorCounterparty
+) -> None:
     store.forgets = 1
     assert upload(side, anchors()).digest == DIGEST
     assert [shard.offset for shard in store.shards] == [0, 0]
-    store.forgets = 1
-    store.refusals.append(PASSING[0])
-    with pytest.raises(errors.FailedPrecondition, match="has only 0 anchors") as caught:
-        upload(side, parts(), count=COUNT)
-    assert caught.value.reason == "UPLOAD_FORGOTTEN"
 
 
 def test_a_set_that_is_not_what_was_sent_is_refused(side: Any, store: AnchorCounterparty) -> None:
     store.lies = True
-    for given, options in ((anchors(), {}), (parts(), {"count": COUNT})):
-        with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
-            upload(side, given, **options)
+    with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
+        upload(side, anchors())
+
+
+class Unreadable:
+    """Frames that end their reader at the second slice, once they are sent."""
+
+    shape, dtype, read = ARRAYS["frames"].shape, ARRAYS["frames"].dtype, 0
+
+    def __getitem__(self, part: slice) -> Any:
+        self.read += 1
+        if self.read > 1:
+            raise ZeroDivisionError
+        return ARRAYS["frames"][part]
+
+
+def test_what_the_callers_arrays_raise_is_raised(side: Any, store: AnchorCounterparty) -> None:
+    with pytest.raises(ZeroDivisionError):
+        upload(side, anchors(frames=Unreadable()))
 
 
 BAD = [

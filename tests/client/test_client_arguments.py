@@ -45,7 +45,7 @@ def test_none_is_the_default(record: type[Any]) -> None:
     ["text", {"a": 1}, object(), NOISE, np.array(3.5), True],
     ids=lambda wrong: type(wrong).__name__,
 )
-def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  # noqa: ANN401
+def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:
     texts = {field.name for field in dataclasses.fields(record) if field.type == "str"}
     for name in bounds_of(record):
         if isinstance(wrong, str) and name in texts:
@@ -58,21 +58,21 @@ def test_a_wrong_type_names_its_field(record: type[Any], wrong: Any) -> None:  #
 CLIENT = AcpcClient("localhost:1")  # where nobody listens: nothing of this is sent
 
 
-def _score(**options: Any) -> object:  # noqa: ANN401
+def _score(**options: Any) -> object:
     return CLIENT.score_checkpoint("a", ANCHORS, **{"shift": NOISE, **options})
 
 
-def _pair(**options: Any) -> object:  # noqa: ANN401
+def _pair(**options: Any) -> object:
     given = {"history": HISTORY, "action_blocks": BLOCKS, "perturbations": NOISE, **options}
     return CLIENT.compare_pair("a", **given)
 
 
-def _pool(**options: Any) -> object:  # noqa: ANN401
+def _pool(**options: Any) -> object:
     goal, pool = np.zeros(6, np.float32), np.zeros((4, 2, 6), np.float32)
     return CLIENT.certify_pool("a", HISTORY, pool, goal, perturbations=NOISE, **options)
 
 
-def _study(study: Any) -> object:  # noqa: ANN401
+def _study(study: Any) -> object:
     return CLIENT.run_study("a", ANCHORS, study)
 
 

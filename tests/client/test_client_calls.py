@@ -1,7 +1,5 @@
 """What arrives at the server, and what comes back, on both sides."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Every status of a real server becomes one typed error, the same on both sides."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import traceback
 from typing import Any
 

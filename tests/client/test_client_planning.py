@@ -1,7 +1,5 @@
 """Planning sessions and paired plans: what travels once, what ends a session, what does not."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import asyncio
 import threading
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A proxy between client and server is named where no server answers."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer

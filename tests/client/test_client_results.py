@@ -1,7 +1,5 @@
 """What answers turn into, and what a job was asked, read back from its metadata."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import itertools
 import json
 from typing import Any

@@ -1,7 +1,5 @@
 """What is tried again, for how long, and what is not."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import math
 import uuid
 from typing import Any
@@ -51,7 +49,7 @@ def test_two_failures_are_survived_under_one_request_id(
         (UNAVAILABLE, Unavailable, 3, ""),
         (FULL, ResourceExhausted, 1, ""),
         (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1, ""),
-        (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1, "--timeout"),
+        (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1, "ACPC_TIMEOUT"),
     ],
     ids=["unavailable", "full", "internal", "late"],
 )

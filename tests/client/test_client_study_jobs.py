@@ -1,7 +1,5 @@
 """Studies from the client: what is sent, what comes back, and what a file keeps."""
 
-# ruff: noqa: ANN401 - a side is either client
-
 import inspect
 from typing import Any
 

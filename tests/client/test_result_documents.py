@@ -1,7 +1,5 @@
 """One document per outcome: what was asked stands beside the answer, in every format."""
 
-# ruff: noqa: ANN401 - any JSON
-
 import copy
 import functools
 import json
@@ -100,7 +98,7 @@ def test_the_request_of_a_score_is_the_contracts() -> None:
         ({"kind": None}, "kind: found None, wanted one of score, study, "),
         ({"kind": "scroe"}, "kind: found 'scroe', wanted one of score, study, "),
         ({"answer": None}, "answer: found None, wanted an object"),
-        ({"answer": {"verdict": 1}}, "answer.checkpoint: is missing"),
+        ({"answer": {"verdict": 1}}, "answer.verdict: found 1, wanted an object"),
         ({"receipt": 1}, "json: receipt: found 1, wanted an object"),
         ({"request": [1]}, "request: found .1., wanted an object"),
         ({"operation": 1}, "operation: found 1, wanted a text"),

@@ -1,7 +1,5 @@
 """Scores as files: what is read is what was written, to the last bit."""
 
-# ruff: noqa: ANN401 - any field of any record
-
 import dataclasses
 import math
 import zipfile

@@ -1,7 +1,5 @@
 """Two scores compared, and the worst anchors of one: what is refused, what is fetched."""
 
-# ruff: noqa: ANN401 - a side passes on whatever the question asks and the client answers
-
 from dataclasses import replace
 from pathlib import Path
 from typing import Any

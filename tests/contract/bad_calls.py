@@ -67,7 +67,7 @@ def _only(method: str, rows: list[tuple[Any, ...]]) -> list[Case]:
 
 
 def _creates() -> list[Case]:
-    def created(source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
+    def created(source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
         named = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4, **(source or {})}
         return {"source": named, "history": 3, "horizon": 4, **fields}
 
@@ -118,7 +118,7 @@ BAD_CALLS = [
 ]
 
 
-def _case(label: str, request: Any, field: str) -> Case:  # noqa: ANN401
+def _case(label: str, request: Any, field: str) -> Case:
     return Case(f"study-{label}", "StudyService.RunStudy", request, field)
 
 

@@ -30,7 +30,7 @@ SOURCE = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
 OFFSETS = {"offsets": floats(planning.CANDIDATES)}
 
 
-def study(kind: str, fields: dict[str, Any] | None = None, **changed: object) -> Any:  # noqa: ANN401
+def study(kind: str, fields: dict[str, Any] | None = None, **changed: object) -> Any:
     """A study of ``lewm`` on a few anchors; None leaves a field out."""
     asked = {
         "checkpoint": wire.checkpoint(),
@@ -71,7 +71,7 @@ def _unary(good: dict[str, list[Any]], rules: Rules, only: str, head: str) -> It
                 yield Case(f"{head}{method}-{number}-{label}", method, bad, path, code)
 
 
-def _stream(message: Any, rules: Rules, only: str, head: str, *before: Any) -> Iterator[Case]:  # noqa: ANN401
+def _stream(message: Any, rules: Rules, only: str, head: str, *before: Any) -> Iterator[Case]:
     """A message of a session broken, after those before it."""
     for label, path, bad, code in broken(message, rules, only):
         yield Case(f"{head}-{label}", PLAN, [*before, bad], path, code)

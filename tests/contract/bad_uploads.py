@@ -230,7 +230,7 @@ def _unlike() -> list[Case]:
     ]
 
 
-def _after_header(label: str, path: str, code: str = INVALID, **changed: Any) -> Case:  # noqa: ANN401
+def _after_header(label: str, path: str, code: str = INVALID, **changed: Any) -> Case:
     return Case(f"shard-{label}", METHOD, [header(), shard(**changed)], path, code)
 
 

@@ -161,10 +161,10 @@ def _edited(request: Message, steps: Steps, edit: Edit) -> Message:
     return copy
 
 
-def setting(name: str, value: Any) -> Edit:  # noqa: ANN401 - whatever a field holds
+def setting(name: str, value: Any) -> Edit:
     """Sets a field; None clears it."""
 
-    def edit(part: Any) -> None:  # noqa: ANN401 - a generated message
+    def edit(part: Any) -> None:
         part.ClearField(name)
         if value is not None:
             part.MergeFrom(type(part)(**{name: value}))
@@ -175,7 +175,7 @@ def setting(name: str, value: Any) -> Edit:  # noqa: ANN401 - whatever a field h
 def _row(changes: dict[str, Any]) -> Edit:
     """Makes the changes of a row, but for those of fields that only its other messages have."""
 
-    def edit(part: Any) -> None:  # noqa: ANN401 - a generated message
+    def edit(part: Any) -> None:
         for name, value in changes.items():
             if name in part.DESCRIPTOR.fields_by_name:
                 setting(name, value)(part)
@@ -207,7 +207,7 @@ def broken(request: Message, rules: Rules, only: str = "") -> Iterator[tuple[Any
             yield f"{head}{label}", at, changed, *(code or [INVALID])
 
 
-def _of_fields(part: Any, record: type | None) -> Iterator[tuple[str, str, Any, str]]:  # noqa: ANN401
+def _of_fields(part: Any, record: type | None) -> Iterator[tuple[str, str, Any, str]]:
     """What the fields of a message cannot hold: name, label, the value, and the path."""
     for field in part.DESCRIPTOR.fields:
         if field.full_name in ARRAYS and part.HasField(field.name):
@@ -225,6 +225,6 @@ def _of_fields(part: Any, record: type | None) -> Iterator[tuple[str, str, Any, 
                 yield field.name, f"{value!r:.20}", value, field.name
 
 
-def _arrays(name: str, part: Any, axes: Axes) -> Iterator[tuple[str, str, Any, str]]:  # noqa: ANN401
+def _arrays(name: str, part: Any, axes: Axes) -> Iterator[tuple[str, str, Any, str]]:
     for label, bad, at in tensors(getattr(part, name), axes):
         yield name, label, bad, f"{name}.{at}"

@@ -20,7 +20,7 @@ WIDTH = given_wire.PROPRIO
 ABOVE = float(np.nextafter(np.float32(1), np.float32(2)))
 
 
-def floats(*shape: int, value: float = 0.0, at_end: float | None = None) -> Any:  # noqa: ANN401
+def floats(*shape: int, value: float = 0.0, at_end: float | None = None) -> Any:
     """A float32 tensor of one value, the last of which may be another."""
     array = np.full(shape, value, np.float32)
     if at_end is not None:

@@ -27,7 +27,7 @@ class Counted(Sequence[float]):
     def __len__(self) -> int:
         return MILLION
 
-    def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - index or slice
+    def __getitem__(self, index: Any) -> Any:
         raise AssertionError("an entry was converted")
 
     def __iter__(self) -> Iterator[float]:

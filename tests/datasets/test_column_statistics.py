@@ -71,7 +71,7 @@ def test_blocks_match_a_loop_and_nan_becomes_zero() -> None:
     actions = generator.normal(size=(3, 20, 2)).astype(np.float32)
     actions[1, 19] = actions[2, 4, 1] = np.nan
     statistics = ColumnStatistics(np.array([0.5, -1.0]), np.array([2.0, 0.25]), 60)
-    found = action_blocks(actions, statistics, frameskip=5)
+    found = action_blocks(actions, Normaliser(statistics), frameskip=5)
     assert found.shape == (3, 4, 10)
     assert found.dtype == np.float32
     for window in range(3):
@@ -88,4 +88,4 @@ def test_blocks_match_a_loop_and_nan_becomes_zero() -> None:
 def test_blocks_need_whole_frameskips() -> None:
     statistics = ColumnStatistics(np.zeros(2), np.ones(2), 9)
     with pytest.raises(InvalidArgument, match="frameskip: is 5, which does not divide 12 actions"):
-        action_blocks(np.zeros((1, 12, 2)), statistics, frameskip=5)
+        action_blocks(np.zeros((1, 12, 2)), Normaliser(statistics), frameskip=5)

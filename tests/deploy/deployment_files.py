@@ -1,7 +1,5 @@
 """Reads the files of a deployment, for the tests that compare them with the server."""
 
-# ruff: noqa: ANN401 - YAML holds anything
-
 import json
 import re
 from functools import cache

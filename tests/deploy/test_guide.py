@@ -31,7 +31,7 @@ def _grpcurl() -> list[list[str]]:
 CALLS = [call for call in _grpcurl() if "/" in call[-1]]
 
 
-def _message(call: list[str]) -> Any:  # noqa: ANN401 - whichever message the call names
+def _message(call: list[str]) -> Any:
     data = json.loads(call[call.index("-d") + 1]) if "-d" in call else {}
     return json_format.ParseDict(data, request_of(SERVED[f"/{call[-1]}"]))
 

@@ -77,12 +77,15 @@ def test_the_served_checkpoint_is_scored(
 @pytest.mark.process
 @pytest.mark.parametrize("script", SCRIPTS, ids=["score", "certify"])
 def test_the_programs_run(
-    script: str, server: ServerProcess, capsys: pytest.CaptureFixture[str]
-) -> None:
+    script: str, server: ServerProcess, home: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     random = np.random.default_rng(0)
     frames = random.integers(0, 256, (4, 32, 32, 3), dtype=np.uint8)
-    blocks = random.standard_normal((32, 5, 10), dtype=np.float32)
-    names = {"history": frames[:3], "goal": frames[3], "past": blocks[0, :2], "candidates": blocks}
+    actions = random.standard_normal((32, 25, 2), dtype=np.float32)
+    names = {"history": frames[:3], "goal": frames[3]}
+    names |= {"past_actions": actions[0, :10], "candidate_actions": actions}
+    monkeypatch.chdir(home)
     assert script.count("localhost:50051") == 1
     exec(script.replace("localhost:50051", server.address), names)  # noqa: S102  the page's own
     assert capsys.readouterr().out.strip()

@@ -18,7 +18,7 @@ UNIT, TEMPLATE = (
 )
 
 
-def _default(field: str) -> Any:  # noqa: ANN401 - of whichever type the setting is
+def _default(field: str) -> Any:
     return Settings.model_fields[field].default
 
 

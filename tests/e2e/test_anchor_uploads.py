@@ -77,26 +77,11 @@ def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess, seed: in
     assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
 
 
-def makers() -> set[threading.Thread]:
-    """Threads that make messages of asynchronous uploads."""
-    return {each for each in threading.enumerate() if each.name.startswith("acpc messages")}
-
-
-def test_uploads_cancelled_at_any_moment_leave_nothing_and_end_with_their_loop(
-    server: ServerProcess,
-) -> None:
-    """Parts are read in one thread, whatever it is."""
+def test_uploads_cancelled_at_any_moment_leave_nothing(server: ServerProcess) -> None:
     anchors, digest = arrays(100, 12)
-    readers: list[set[int]] = []
-
-    def parts(seen: set[int]) -> Iterator[AnchorArrays]:
-        for cut in anchors.cuts():
-            seen.add(threading.get_ident())
-            yield cut
 
     async def upload(client: AsyncAcpcClient) -> AnchorSet:
-        readers.append(set())
-        return await client.anchors.upload(parts(readers[-1]), count=100, compress=False)
+        return await client.anchors.upload(anchors, request_id="left", compress=False)
 
     async def cancelled(seconds: float) -> None:
         async with AsyncAcpcClient(server.address) as client:
@@ -110,40 +95,6 @@ def test_uploads_cancelled_at_any_moment_leave_nothing_and_end_with_their_loop(
             return await upload(client)
 
     assert asyncio.run(together()).digest == digest
-    assert {len(seen) for seen in readers} <= {0, 1}
-    wait_until(lambda: not makers())
-
-
-STUCK = """
-import asyncio
-import sys
-import threading
-from acpc_client import AsyncAcpcClient
-
-
-def parts():
-    waits.set()
-    threading.Event().wait()
-    yield
-
-
-async def leave():
-    async with AsyncAcpcClient(sys.argv[1]) as client:
-        upload = asyncio.ensure_future(client.anchors.upload(parts(), count=1))
-        while not waits.is_set():
-            await asyncio.sleep(0.01)
-        upload.cancel()
-        await asyncio.wait([upload])
-    print("left")
-
-
-waits = threading.Event()
-asyncio.run(leave())
-"""
-
-
-def test_anchors_that_never_come_keep_no_program_from_its_end(server: ServerProcess) -> None:
-    assert processes.run([sys.executable, "-c", STUCK, server.address]).stdout == "left\n"
 
 
 def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
@@ -163,19 +114,27 @@ def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWo
     process = world.server(state, port=port)
     told: list[UploadProgress] = []
 
-    def parts() -> Iterator[AnchorArrays]:
-        for index, part in enumerate(anchors.cuts()):
-            if index == 13:
+    class Slow:
+        """Frames that wait, once they are sent, after some shards."""
+
+        shape, dtype, read = anchors.frames.shape, anchors.frames.dtype, 0
+
+        def __getitem__(self, part: slice) -> np.ndarray:
+            self.read += 1
+            if self.read == 25 + 13:
                 reached.set()
                 go_on.wait(GENEROUS_SECONDS)
-            yield part
+            return anchors.frames[part]
 
     with process, AcpcClient(f"127.0.0.1:{port}") as client:
         done: list[AnchorSet] = []
         uploading = threading.Thread(
             target=lambda: done.append(
                 client.anchors.upload(
-                    parts(), count=200, progress=told.append, request_id="killed", compress=False
+                    dataclasses.replace(anchors, frames=Slow()),
+                    progress=told.append,
+                    request_id="killed",
+                    compress=False,
                 )
             )
         )
@@ -203,15 +162,18 @@ anchor_arrays.CUT_BYTES, uploads.STREAM_BYTES = 20_000, 100_000
 given = dict(np.load(folder / "windows.npz"))
 views = given.pop("views")
 
-def rendered():
-    yield views[:100]
-    while not (folder / "go").exists():
-        time.sleep(0.01)
-    yield views[100:]
+class Rendered:
+    shape, dtype, read = views.shape, views.dtype, 0
+
+    def __getitem__(self, part):
+        self.read += part.stop - part.start
+        while self.read > 300 and not (folder / "go").exists():
+            time.sleep(0.01)
+        return views[part]
 
 with AcpcClient(target) as client:
-    anchors = AnchorArrays(history=views.shape[2], **given)
-    print(client.anchors.upload(anchors, views={"lamp": rendered()}, request_id=name).digest)
+    anchors = AnchorArrays(history=views.shape[2], views={"lamp": Rendered()}, **given)
+    print(client.anchors.upload(anchors, request_id=name).digest)
 """
 
 
@@ -223,7 +185,7 @@ def test_an_upload_with_views_goes_on_after_a_kill(
     made = anchor_wire.anchor_arrays(200, seed=90)
     views = np.random.default_rng(91).integers(0, 256, (200, 3, HISTORY, 10, 14, 3), np.uint8)
     anchors = AnchorArrays(history=HISTORY, **made)
-    undisturbed = client.anchors.upload(anchors, views={"lamp": views})
+    undisturbed = client.anchors.upload(dataclasses.replace(anchors, views={"lamp": views}))
     np.savez(tmp_path / "windows.npz", views=views, **made)
     command = [sys.executable, "-c", UPLOAD]
     with world.server(tmp_path / "state", port=free_port()) as process:
@@ -300,10 +262,7 @@ def test_uploads_of_one_name_wait_for_each_other(server: ServerProcess, client: 
         assert refused.retry_after
         go_on.set()
         assert holding.result(timeout=GENEROUS_SECONDS).next_offset == 4
-    two = [
-        threading.Thread(target=client.anchors.upload, args=(anchors,), kwargs={"count": 20})
-        for _ in range(2)
-    ]
+    two = [threading.Thread(target=client.anchors.upload, args=(anchors,)) for _ in range(2)]
     for thread in two:
         thread.start()
     for thread in two:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,7 @@ NOISE = GaussianNoise(0.08)
 PROTOCOL = ScoreProtocol(draws=3)
 FLAGS = [
     "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "35",
-    "--shift", "gaussian_noise:0.08", "--draws", "3",
+    "--shift", "gaussian_noise:0.08", "--protocol", "{protocol: {draws: 3}}",
 ]  # fmt: skip
 # What a follower is told, line by line; its first line names the job where there is one.
 Tell = Callable[[str], None]
@@ -153,12 +154,12 @@ def of_document(text: str) -> dict[str, float]:
 
 
 def score_command(at: Scene, tell: Tell) -> dict[str, float]:
-    return of_document(command(at, tell, "score", "model", *FLAGS, "--json"))
+    return of_document(command(at, tell, "score", "model", *FLAGS, "-o", "json"))
 
 
 def watch_command(at: Scene, tell: Tell) -> dict[str, float]:
     tell(at.submitted())
-    return of_document(command(at, tell, "operations", "watch", at.submitted(), "--json"))
+    return of_document(command(at, tell, "show", "job", at.submitted(), "--wait", "-o", "json"))
 
 
 def of_folder(folder: Path) -> dict[str, float]:
@@ -179,7 +180,7 @@ def watched_folder(at: Scene, tell: Tell) -> dict[str, float]:
 
 
 RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
-    watch_command: lambda at: ("operations", "watch", at.submitted()),
+    watch_command: lambda at: ("show", "job", at.submitted(), "--wait"),
     sweep_command: lambda at: ("sweep", "run", at.sweep()),
     watched_folder: lambda at: (
         "watch", at.faulty.world.checkpoints, "--sweep", at.sweep(), "--once"
@@ -271,11 +272,12 @@ def test_without_patience_the_error_says_how_to_go_on(
         server.kill()
         with pytest.raises(ServerAway, match=r"away for 0\.5 s \(connection refused\)") as caught:
             job.result()
-        assert f"acpc operations watch {job.name}" in str(caught.value)
-        command = [ACPC, "operations", "watch", job.name, "--target", server.address]
-        shown = processes.run([*command, "--patience", "0"], check=False)
+        assert f"acpc show job {job.name} --wait" in str(caught.value)
+        command = [ACPC, "show", "job", job.name, "--wait", "--target", server.address]
+        environment = {**os.environ, "ACPC_PATIENCE": "0"}
+        shown = processes.run(command, check=False, env=environment)
         assert shown.returncode == 1
-        assert f"acpc operations watch {job.name}" in shown.stderr
+        assert f"acpc show job {job.name} --wait" in shown.stderr
         faulty.inject("state", "")
         server.restart()
         assert numbers(job.result(GENEROUS_SECONDS, patience=GENEROUS_SECONDS)) == undisturbed

@@ -107,5 +107,5 @@ def test_directions_that_point_nowhere_are_not_stored(
 
 
 def test_from_the_command_line(server: ServerProcess, stored: AnchorSet) -> None:
-    shown = acpc_command("anchors", "show", stored.digest)("--target", server.address)
+    shown = acpc_command("show", "anchor-set", stored.digest)("--target", server.address)
     assert "directions          early (1), light:1 (3)" in shown.stdout

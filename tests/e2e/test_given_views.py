@@ -71,9 +71,8 @@ def views(anchors: AnchorArrays) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def stored(client: AcpcClient, anchors: AnchorArrays, views: np.ndarray) -> AnchorSet:
-    """One group given whole, one in parts of another size than the upload's."""
-    other = iter([views[:5, :1], views[5:7, :1], views[7:, :1]])
-    return client.anchors.upload(anchors, views={GROUP.group: views, "once": other})
+    groups = {GROUP.group: views, "once": views[:, :1]}
+    return client.anchors.upload(dataclasses.replace(anchors, views=groups))
 
 
 def score(client: AcpcClient, stored: AnchorSet, shift: Perturbation, **options: object) -> Score:
@@ -162,9 +161,9 @@ def test_states_and_labels_of_a_set_are_told(
     with pytest.raises(InvalidArgument) as caught:
         client.anchors.contents(stored, neighbourhood=1.5)
     assert [v.field for v in caught.value.violations] == ["neighbourhood"]
-    acpc = acpc_command("anchors", "show", stored.digest, "--contents", "--target")
+    acpc = acpc_command("show", "anchor-set", stored.digest, "--contents", "--target")
     assert "states apart" in acpc(job_server.address).stdout
-    listed = json.loads(acpc(job_server.address, "--json").stdout)
+    listed = json.loads(acpc(job_server.address, "-o", "json").stdout)
     assert listed["contents"]["labels"] == anchors.labels.tolist()
 
 
@@ -172,7 +171,9 @@ def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
     job_world: JobWorld, client: AcpcClient, anchors: AnchorArrays, views: np.ndarray
 ) -> None:
     """Views are checked when they are read: a job on what is whole beside them has its score."""
-    stored = client.anchors.upload(anchors, views={"hurt": views[::-1]}, compress=False)
+    stored = client.anchors.upload(
+        dataclasses.replace(anchors, views={"hurt": views[::-1]}), compress=False
+    )
     (folder,) = (job_world.root / "state").rglob(stored.digest)
     shard = folder / "00000000.npz"
     data = shard.read_bytes()
@@ -186,7 +187,7 @@ def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
     client.anchors.delete(stored)
     with pytest.raises(NotFound):
         score(client, stored, GivenViews("hurt"))
-    again = client.anchors.upload(anchors, views={"hurt": views[::-1]})
+    again = client.anchors.upload(dataclasses.replace(anchors, views={"hurt": views[::-1]}))
     assert again.digest == stored.digest
     assert score(client, again, GivenViews("hurt")).receipt.anchors_digest == again.digest
 
@@ -197,7 +198,7 @@ def test_a_job_on_given_views_survives_a_kill(job_world: JobWorld) -> None:
     views = moved(anchors, SEED)
     with job_world.server("killed") as job_server:
         with AcpcClient(job_server.address) as client:
-            stored = client.anchors.upload(anchors, views={GROUP.group: views})
+            stored = client.anchors.upload(dataclasses.replace(anchors, views={GROUP.group: views}))
             options = {"reference": "base", "protocol": PROTOCOL}
             name = client.score_checkpoint("model", stored, GROUP, **options).name
             job_server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)

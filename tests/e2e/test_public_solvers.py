@@ -1,7 +1,5 @@
 """The hook in the public library's solvers, and its own models, against float64 loops."""
 
-# ruff: noqa: ANN401 - what a checkpoint's folder says
-
 import functools
 import importlib
 import json

@@ -167,17 +167,6 @@ def test_each_parameter_of_the_reading(
     assert (said["partner_past"], said["neighbourhood"]) == (past, reach)
 
 
-def test_the_readings_of_the_protocol_differ(world: ServedWorld) -> None:
-    """In this world: other anchors, and other distances under the other past blocks."""
-    drawn = {future: drawn_of(world, future) for future in (HORIZON, 9)}
-    assert drawn[HORIZON].ids != drawn[9].ids
-    own, others = (
-        measured(world, "lewm", drawn[9], GaussianNoise(0.08), partner_past=past)
-        for past in ("own", "anchor")
-    )
-    assert gap(own.distance, others.distance) > 100 * TOLERANCE
-
-
 def test_a_task_file_says_the_reading(client: AcpcClient, world: ServedWorld) -> None:
     """A request that says another one is obeyed; both end in the receipt, of a set as well."""
     preset = "state: pos_agent\nlabels: [{rule: coordinates, of: [0]}]\n"

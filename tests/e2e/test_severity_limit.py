@@ -48,8 +48,8 @@ def test_the_same_call_finds_its_jobs_again(client: AcpcClient, server: ServerPr
 def test_the_command_prints_the_limit_and_its_curve(server: ServerProcess, tmp_path: Path) -> None:
     acpc = acpc_command(
         "limit", "lewm", "--dataset", NAME, "--task", "tworoom", "--anchors", COUNT,
-        "--t-ir", 1.0, "--t-sr", 1e-9, "--shift", "gaussian_noise:0.1,0.4",
-        "--target", server.address, "--output", tmp_path / "limit.json",
+        "--protocol", "{thresholds: {ir: 1.0, sr: 1.0e-9}}", "--shift", "gaussian_noise:0.1,0.4",
+        "--target", server.address, "--out", tmp_path / "limit.json",
         "--picture", tmp_path / "limit.png",
     )  # fmt: skip
     done = acpc("--reference", "lewm-base", code=None)

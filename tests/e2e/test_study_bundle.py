@@ -22,16 +22,17 @@ room,3072,0,lewm,measured.h5,tworoom
 maze,3072,0,pldm,measured.h5,tworoom
 """
 STUDIES = {
-    "drift": (ONE, ["--groups", "4", "--horizon", "4", "--draws", "1"]),
+    "drift": (ONE, "{groups: 4, horizon: 4, draws: 1}"),
     "planner": (
         TASKS,
-        ["--candidates", "8", "--elites", "2", "--iterations", "2", "--horizon", "3",
-         "--shift", "gaussian_noise:0.02,0.08"],
+        "{budget: {candidates: 8, elites: 2, iterations: 2, horizon: 3}}",
+        "--shift",
+        "gaussian_noise:0.02,0.08",
     ),
-    "geometry": (TWO, ["--draws", "2", "--horizon", "2", "--perplexity", "5"]),
-    "sensitivity": (TWO, ["--probes", "2", "--horizon", "2"]),
-    "horizons": (TWO, ["--draws", "2", "--horizon", "4", "--more-horizons", "1,2"]),
-    "collapse": (TWO, ["--draws", "2"]),
+    "geometry": (TWO, "{draws: 2, horizon: 2, perplexity: 5.0}"),
+    "sensitivity": (TWO, "{probes: 2, horizon: 2}"),
+    "horizons": (TWO, "{draws: 2, horizon: 4, extra_horizons: [1, 2]}"),
+    "collapse": (TWO, "{draws: 2}"),
 }  # fmt: skip
 
 
@@ -45,10 +46,13 @@ def acpc(world: ServedWorld, server: ServerProcess) -> Acpc:
 def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
     acpc: Acpc, tmp_path: Path, name: str
 ) -> None:
-    content, options = STUDIES[name]
+    content, protocol, *options = STUDIES[name]
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(content)
-    answer = acpc(name, "--checkpoints", checkpoints, "--anchors", 8, "--out", out, *options)
+    answer = acpc(
+        "run", name, "--checkpoints", checkpoints, "--anchors", 8, "--out", out,
+        "--protocol", protocol, *options,
+    )  # fmt: skip
     assert "done" in answer.stderr
     assert verify(out).difference is None
     held = bundle.read(out)
@@ -61,7 +65,9 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
         assert len(job["receipt"]["checkpoint_digest"]) == 64
         assert job["operation"].startswith("operations/")
         assert job["request"]["checkpoint"]["name"] == job["checkpoint"]
-    again = acpc(name, "--rows", next(out.glob("rows.csv")), "--json", ACPC_TARGET="nowhere:1")
+    again = acpc(
+        "run", name, "--rows", next(out.glob("rows.csv")), "-o", "json", ACPC_TARGET="nowhere:1"
+    )
     assert json.loads(again.stdout)["answer"].keys() == held.evidence().summary.to_dict().keys()
     for figure in out.glob("figures/*"):
         figure.unlink()
@@ -72,13 +78,13 @@ def test_a_study_of_checkpoints_verifies_and_is_drawn_without_the_server(
 def test_failures_have_exit_codes_and_leave_no_study(acpc: Acpc, tmp_path: Path) -> None:
     checkpoints, out = tmp_path / "checkpoints.csv", tmp_path / "study"
     checkpoints.write_text(ONE.replace("lewm", "nowhere"))
-    arguments = ["drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out]
+    arguments = ["run", "drift", "--checkpoints", checkpoints, "--anchors", 8, "--out", out]
     assert "NOT_FOUND" in acpc(*arguments, code=1).stderr
     assert not out.exists(), "there is no job to go on with"
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         nobody = f"127.0.0.1:{taken.getsockname()[1]}"
-        acpc(*arguments, "--timeout", 1, ACPC_TARGET=nobody, code=1)
+        acpc(*arguments, ACPC_TIMEOUT="1", ACPC_TARGET=nobody, code=1)
     checkpoints.write_text(ONE + "room,3072,pldm,measured.h5,tworoom\n")
     assert "takes one checkpoint of each" in acpc(*arguments, code=2).stderr
     assert not (out / "study.json").exists()

@@ -136,7 +136,7 @@ def test_the_family_keeps_its_promises(site: Path, monkeypatch: pytest.MonkeyPat
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(site))
     folder = str(CHECKPOINTS / "conv-base")
-    shown = CliRunner().invoke(app, ["check-checkpoint", folder, "--conformance"])
+    shown = CliRunner().invoke(app, ["doctor", folder, "--conformance"])
     assert shown.exit_code == 0
     assert "conv-jepa" in shown.stdout
     assert shown.stdout.count("\nkept    ") == 13

@@ -33,7 +33,7 @@ def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorB
     return AnchorBatch(history=HISTORY, **arrays)
 
 
-def drawn_anchors(*given: Any, **options: Any) -> DrawnAnchors:  # noqa: ANN401
+def drawn_anchors(*given: Any, **options: Any) -> DrawnAnchors:
     """Anchors of an open dataset, drawn as ``draw_windows`` does."""
     return DrawnAnchors.of(draw_windows(*given, **options))
 

@@ -1,7 +1,5 @@
 """An anchor service in memory, written from the contract, that can be told to misbehave."""
 
-# ruff: noqa: ANN401 - messages of any method
-
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator

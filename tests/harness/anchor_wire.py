@@ -51,7 +51,7 @@ def header(request_id: str = "", **changed: object) -> pb.UploadAnchorsRequest:
     return pb.UploadAnchorsRequest(header=pb.UploadHeader(request_id=request_id, **fields))
 
 
-def shard(start: int = 0, stop: int = 4, **changed: Any) -> pb.UploadAnchorsRequest:  # noqa: ANN401
+def shard(start: int = 0, stop: int = 4, **changed: Any) -> pb.UploadAnchorsRequest:
     """A good shard; fields can be changed, None leaves one out, ``crc`` is of the changed bytes."""
     arrays = {name: array[start:stop] for name, array in anchor_arrays().items()}
     fields: dict[str, Any] = {name: wire.tensor(array) for name, array in arrays.items()}

@@ -1,7 +1,5 @@
 """Solvers of the public library with a hook, and what a policy gives them."""
 
-# ruff: noqa: ANN401 - tensors of either library
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """A server of the contract for the client's tests: answers are read off the request or scripted."""
 
-# ruff: noqa: ANN401 - servicer methods take whatever message the contract names
-
 import threading
 import time
 from collections import defaultdict, deque

@@ -19,7 +19,7 @@ RECEIPT = receipt_pb2.Receipt(
 )
 
 
-def status(code: grpc.StatusCode, message: str, *details: Any) -> status_pb2.Status:  # noqa: ANN401
+def status(code: grpc.StatusCode, message: str, *details: Any) -> status_pb2.Status:
     """A google.rpc.Status with packed details."""
     packed = []
     for detail in details:
@@ -126,7 +126,7 @@ def operation(
     state: int = pb.JOB_STATE_RUNNING,
     response: pb.ScoreCheckpointResponse | None = None,
     error: status_pb2.Status | None = None,
-    **told: Any,  # noqa: ANN401 - fields of the metadata
+    **told: Any,
 ) -> operations_pb2.Operation:
     phase = "encoding anchors"
     metadata = pb.ScoreCheckpointMetadata(

@@ -133,6 +133,7 @@ class World:
     apart: float = 1.0
     relative: float = 0.2
     seed: int = 1
+    labels: int = 4  # 2: anchors at the one border are the partners of all
 
     def __post_init__(self) -> None:
         generator = np.random.default_rng(self.seed)
@@ -161,7 +162,7 @@ class World:
         """The checkpoint and its reference on so many windows, none of them twice."""
         drawn = generator.choice(self.windows, count, replace=False)
         places = self.places[drawn]
-        label = (places > np.median(places, axis=0)) @ [1, 2]
+        label = (places > np.median(places, axis=0)) @ [1, self.labels - 2]
         apart = np.linalg.norm(places[:, None] - places, axis=2)
         reach = np.quantile(apart[~np.eye(count, dtype=bool)], 0.35)
         allowed = (label[:, None] != label) & (apart <= reach)
@@ -198,6 +199,12 @@ WORLDS: dict[str, tuple[Callable[[], World], int]] = {
     "a tenth of the episodes bad": (lambda: World(bad=0.1), 100),
     "100 of 200 windows": (lambda: World(20, 10), 100),
     "400 of 3,000 windows": (World, 400),
+    "100 of 10,000, the partner dominates": (lambda: World(200, of_partner=0.95), 100),
+    "the same, some ten are the partners of all": (
+        lambda: World(200, of_partner=0.95, labels=2),
+        100,
+    ),
+    "100 of 100,000 windows": (lambda: World(2000), 100),
 }
 
 

@@ -1,7 +1,5 @@
 """A server of the contract whose jobs meet the fate that a test gives them."""
 
-# ruff: noqa: ANN401 - servicer methods take whatever message the contract names
-
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator

@@ -65,7 +65,7 @@ class Desk:
 
 def ended(service: JobService, job_id: str) -> Job:
     told: queue.Queue[Job | AcpcError | None] = queue.Queue()
-    stop = service.follow(job_id, told.put)
+    following = service.follow(job_id, told.put)
     try:
         while True:
             news = told.get(timeout=GENEROUS_SECONDS)
@@ -73,10 +73,10 @@ def ended(service: JobService, job_id: str) -> Job:
             if news.state.done:
                 return news
     finally:
-        stop()
+        following.stop()
 
 
-def bare_job(**changed: Any) -> Job:  # noqa: ANN401
+def bare_job(**changed: Any) -> Job:
     """A job of nobody that has begun, as no service has it."""
     given = {
         "job_id": "a", "owner": "", "kind": "counting", "recorded": {}, "created": 0.0,

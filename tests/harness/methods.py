@@ -44,7 +44,7 @@ def path_of(name: str) -> str:
     return path
 
 
-def request_of(method: MethodDescriptor, **fields: Any) -> Any:  # noqa: ANN401 - any message
+def request_of(method: MethodDescriptor, **fields: Any) -> Any:
     """A message as a method takes it."""
     return GetMessageClass(method.input_type)(**fields)
 

@@ -165,7 +165,7 @@ def lightning_file(model: nn.Module, path: Path, beside: str = "sigreg") -> None
     trainer.save_checkpoint(path, weights_only=True)
 
 
-def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = None) -> nn.Module:  # noqa: ANN401
+def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = None) -> nn.Module:
     """A run folder of the paper's released code; returns the model of its last epoch."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(yaml.safe_dump(config or FLAT))
@@ -231,7 +231,7 @@ def dino_wm_run(folder: Path, sources: Path, sizes: Sizes) -> None:
     (folder / "hydra.yaml").write_text(json.dumps(config))
 
 
-def _on_cpu(to: Any) -> Any:  # noqa: ANN401
+def _on_cpu(to: Any) -> Any:
     return lambda tensor, place, *rest: tensor if place == "cuda" else to(tensor, place, *rest)
 
 

@@ -42,7 +42,7 @@ def start(
     *,
     fresh: bool = False,
     imported: str = "",
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> subprocess.Popen[Any]:
     """Start a program in a process group of its own; ``end`` must be called in the end.
 
@@ -87,7 +87,7 @@ def end(process: subprocess.Popen[Any]) -> None:
 @contextlib.contextmanager
 def running(
     command: Sequence[str | Path],
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> Iterator[subprocess.Popen[Any]]:
     """A program for the length of a ``with`` block."""
     process = start(command, **options)
@@ -105,7 +105,7 @@ def run(
     *,
     check: bool = True,
     seconds: float = 2 * GENEROUS_SECONDS,
-    **options: Any,  # noqa: ANN401
+    **options: Any,
 ) -> subprocess.CompletedProcess[str]:
     """Run a program to its end and read what it wrote, as text.
 

@@ -84,7 +84,7 @@ class _Costs(nn.Module):
         return info
 
 
-def evaluated(cost: Cost, dtype: torch.dtype = torch.float32) -> Any:  # noqa: ANN401
+def evaluated(cost: Cost, dtype: torch.dtype = torch.float32) -> Any:
     """What solvers of the release in use minimise: costs, or an evaluator of them as objective."""
     model = _Costs(cost, dtype)
     if not _planning():
@@ -111,8 +111,8 @@ def public_solver(
     environments: int = 1,
     kind: Kind = "CEM",
     dtype: torch.dtype = torch.float32,
-    **options: Any,  # noqa: ANN401
-) -> Any:  # noqa: ANN401
+    **options: Any,
+) -> Any:
     """A configured ``CEMSolver``, ``ICEMSolver`` or ``MPPISolver`` of the release in use.
 
     Args:

@@ -160,7 +160,7 @@ def judged(
     )
 
 
-def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:  # noqa: ANN401
+def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:
     """A row with this score."""
     reference = score and score.reference
     asked = Cell(

@@ -13,7 +13,7 @@ SCORE = [
 UNDECIDED = {"doubt": pb.DOUBT_SR, "anchors_to_decide": 240}
 
 
-def ended(outcome: int, confident: int | None, **more: Any) -> Any:  # noqa: ANN401 - a message
+def ended(outcome: int, confident: int | None, **more: Any) -> Any:
     """A job whose screen says one thing by its numbers and another by its intervals."""
     found = None
     if confident is not None:

@@ -23,7 +23,7 @@ def served(
     metrics: Metrics | None = None,
     check: Callable[[Call], None] = lambda _: None,
     holds: Sequence[str] = (),
-    **given: Any,  # noqa: ANN401
+    **given: Any,
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Limits`` and ``Door``."""
     limits = Limits(

@@ -23,7 +23,7 @@ SHAPES = {
 }  # fmt: skip
 
 
-def checked(subject: Any) -> Any:  # noqa: ANN401
+def checked(subject: Any) -> Any:
     """A function that checks its arguments and answer, or a dataclass that checks its fields."""
     if isinstance(subject, type):
         subject.__init__ = checked(subject.__init__)
@@ -33,7 +33,7 @@ def checked(subject: Any) -> Any:  # noqa: ANN401
     typed: Callable[..., Any] = beartype(subject)
 
     @functools.wraps(subject)
-    def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+    def call(*args: Any, **kwargs: Any) -> Any:
         with jaxtyped("context"):
             return typed(*args, **kwargs)
 

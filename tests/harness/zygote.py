@@ -90,11 +90,11 @@ class Zygote:
 class Forked(subprocess.Popen[Any]):
     """A program that a zygote has forked: a child of this process like any other."""
 
-    def __init__(self, zygote: Zygote, command: Sequence[str | Path], **options: Any) -> None:  # noqa: ANN401
+    def __init__(self, zygote: Zygote, command: Sequence[str | Path], **options: Any) -> None:
         self._zygote = zygote
         super().__init__(command, **options)
 
-    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:  # noqa: ANN401
+    def _execute_child(self, args: Sequence[str | Path], *given: Any) -> None:
         cwd, env = given[4], given[5]
         pipes = given[9:15]
         stdin, stdout, stderr = pipes[0], pipes[3], pipes[5]

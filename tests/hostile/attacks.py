@@ -76,7 +76,7 @@ class Target:
     headers: tuple[tuple[bytes, bytes], ...] = ()
     seconds: float = 10.0
 
-    def connect(self, **options: Any) -> http2.Connection:  # noqa: ANN401
+    def connect(self, **options: Any) -> http2.Connection:
         """A connection, frames by hand."""
         return http2.Connection(self.address, **options)
 
@@ -141,7 +141,7 @@ def half_open_every_method(target: Target) -> Iterator[Notes]:
         yield {"calls": 20 * len(paths)}
 
 
-def _whole(target: Target, path: str, request: Any, count: int, **options: Any) -> Any:  # noqa: ANN401
+def _whole(target: Target, path: str, request: Any, count: int, **options: Any) -> Any:
     """Whole calls over one connection, whose answers are left alone."""
 
     @contextmanager

@@ -114,7 +114,7 @@ class Mutator:
             data = change(data)
         return data
 
-    def _scalar(self, field: FieldDescriptor) -> Any:  # noqa: ANN401
+    def _scalar(self, field: FieldDescriptor) -> Any:
         kind = field.cpp_type
         if kind == Field.CPPTYPE_BOOL:
             return self._rng.random() < 0.5

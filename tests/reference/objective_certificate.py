@@ -1,11 +1,12 @@
 """Certificates of costs of every kind, in wide and in exact arithmetic.
 
-Written from docs/objectives.md alone. Most pools are judged with the 64 significant bits of
-``numpy.longdouble`` (on x86): costs and bounds are sums of K products of values that are not
-negative, each of a few more than 3 d roundings, so they are known to within the relative error
-E = 16 (3 d + K + 8) eps, of which most is room; the rest goes to ``exact_margin``, in fractions
-with roots enclosed at growing precision. The type's exponent reaches 2^-16445, so that no square of
-a float64 underflows. Where it is no wider than float64 the error is infinite: nothing is judged so.
+Written from the propositions in numerics/objectives.py alone. Most pools are judged with the 64
+significant bits of ``numpy.longdouble`` (on x86): costs and bounds are sums of K products of values
+that are not negative, each of a few more than 3 d roundings, so they are known to within the
+relative error E = 16 (3 d + K + 8) eps, of which most is room; the rest goes to ``exact_margin``,
+in fractions with roots enclosed at growing precision. The type's exponent reaches 2^-16445, so that
+no square of a float64 underflows. Where it is no wider than float64 the error is infinite: nothing
+is judged so.
 """
 
 import math

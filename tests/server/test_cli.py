@@ -63,11 +63,11 @@ def checkpoint(tmp_path: Path) -> Path:
 
 def test_a_folder_is_named_letter_by_letter(run: Run, tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "[red]a:boom:")
-    assert "[red]a:boom:: the server" in " ".join(run("check-checkpoint", folder).stdout.split())
+    assert "[red]a:boom:: the server" in " ".join(run("doctor", folder).stdout.split())
 
 
 def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpoint: Path) -> None:
-    shown = run("check-checkpoint", checkpoint)
+    shown = run("doctor", checkpoint)
     assert shown.returncode == 0
     letters = "".join(c for c in shown.stdout if c.isalnum())
     assert digest(checkpoint) in letters.replace("imagesize", " ")
@@ -78,7 +78,7 @@ def test_a_refused_checkpoint_is_one_line_and_exit_code_1(run: Run, checkpoint: 
     config = json.loads((checkpoint / "config.json").read_text())
     config["predictor"]["_target_"] = "os.system"
     (checkpoint / "config.json").write_text(json.dumps(config))
-    shown = run("check-checkpoint", checkpoint)
+    shown = run("doctor", checkpoint)
     assert shown.returncode == 1
     assert shown.stdout == ""
     (line,) = shown.stderr.splitlines()
@@ -87,10 +87,8 @@ def test_a_refused_checkpoint_is_one_line_and_exit_code_1(run: Run, checkpoint: 
 
 
 @pytest.mark.parametrize("arguments", [["--max-mib", "0"], ["--weights", "other.pt"]])
-def test_options_of_check_checkpoint_reach_the_loader(
-    checkpoint: Path, arguments: list[str]
-) -> None:
-    shown = CliRunner().invoke(app, ["check-checkpoint", str(checkpoint), *arguments])
+def test_options_of_doctor_reach_the_loader(checkpoint: Path, arguments: list[str]) -> None:
+    shown = CliRunner().invoke(app, ["doctor", str(checkpoint), *arguments])
     assert shown.exit_code == 1
     assert type(shown.exception).__name__ in ("UnsafeCheckpoint", "NotFound")
 

@@ -69,11 +69,11 @@ def test_the_nearest_names_are_looked_up_only_for_who_may_list_them() -> None:
         looked.append("looked")
         return ["lewm", "pldm"]
 
-    error = UnknownName("checkpoint 'lwem' does not exist", "lwem", known, "acpc checkpoints list")
+    error = UnknownName("checkpoint 'lwem' does not exist", "lwem", known, "acpc list checkpoints")
     assert str(error) == "checkpoint 'lwem' does not exist"
     assert looked == []
     told = error.with_names()
     assert told.message == (
-        "checkpoint 'lwem' does not exist; did you mean 'lewm'? acpc checkpoints list shows all"
+        "checkpoint 'lwem' does not exist; did you mean 'lewm'? acpc list checkpoints shows all"
     )
     assert (told.code, told.reason) == (error.code, error.reason)

@@ -11,7 +11,7 @@ import typer
 from acpc_server.cli import app
 from acpc_server.errors import FailedPrecondition
 from acpc_server.serve_flags import in_force, with_settings
-from acpc_server.settings import REMOVED, Settings, read_settings
+from acpc_server.settings import Settings, read_settings
 from pydantic.fields import FieldInfo
 from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
@@ -243,26 +243,6 @@ def test_what_cannot_be_served_is_refused(
     refused = CliRunner().invoke(app, ["serve", *flags(given), *more])
     assert refused.exit_code == 2
     assert why in refused.stderr
-
-
-@pytest.mark.parametrize("way", ["flag", "variable", "file"])
-@pytest.mark.parametrize("name", ["reflection", "anchor_set_mib", "access_file"])
-def test_what_went_is_refused_with_what_there_is_instead(
-    name: str, way: str, needed: dict[str, str], tmp_path: Path
-) -> None:
-    more, variables, file = [], {}, tmp_path / "acpc.toml"
-    if way == "flag":
-        more = ["--no-reflection"] if name == "reflection" else [flag(name), "3"]
-    elif way == "variable":
-        variables[f"ACPC_{name.upper()}"] = "3"
-    else:
-        file.write_text(f"{name} = 3\n")
-        more = ["--config", str(file)]
-    refused = CliRunner().invoke(app, ["serve", *flags(needed), *more], env=variables)
-    assert refused.exit_code == 2, refused.output
-    (line,) = refused.stderr.splitlines()
-    assert line == f"{flag(name)} (ACPC_{name.upper()}) went: {REMOVED[name]}"
-    assert flag(name) not in shown_help()
 
 
 def test_all_bad_values_are_told_at_once() -> None:

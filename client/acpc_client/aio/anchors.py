@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from contextlib import closing
-
 import grpc
-import numpy as np
-from acpc.arrays import NDArray
 from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
 
 from acpc_client.aio.resources import Resource
-from acpc_client.anchor_arrays import AnchorArrays, Frames
+from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import check_timeout, methods, requests
 from acpc_client.errors import AcpcError, NotFound
-from acpc_client.transport import AsyncListing, AsyncMaker
+from acpc_client.transport import AsyncListing
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
 
 
@@ -23,10 +18,8 @@ class AsyncAnchors(Resource):
 
     async def upload(
         self,
-        anchors: AnchorArrays | Iterable[AnchorArrays],
+        anchors: AnchorArrays,
         *,
-        views: Mapping[str, Frames | Iterable[NDArray[np.uint8]]] | None = None,
-        count: int | None = None,
         description: str = "",
         compress: bool = True,
         progress: OnUpload | None = None,
@@ -39,20 +32,16 @@ class AsyncAnchors(Resource):
         not stored. The answer's digest is checked against what was sent. Anchors that the server
         has already are not stored twice.
 
-        Whole arrays are read once for their digest before they are sent, and the same call in
-        another process goes on where this one ended. Parts are read once, in another thread; the
-        parts of a broken upload can be given again with its ``request_id``.
+        Arrays are read once for their digest before they are sent, in slices and with asyncio in
+        another thread; the same call in another process goes on where this one ended.
 
         Args:
-            anchors: All anchors, or parts of them in order. Frames may be memory maps.
-            views: More groups of views of each history, by name: an array uint8 (n, views, h,
-                height, width, 3), or an iterable of such arrays, each of some anchors, in order;
-                then the upload is one of parts. Score one with ``GivenViews(name)``.
-            count: Anchors of all parts together; needed for parts alone.
+            anchors: All anchors. Frames, views and directions may be memory maps, or what makes
+                them as they are read: see ``Frames``.
             description: Free text that the server keeps.
             compress: Send frames deflated, without loss.
             progress: Called whenever the server has stored more.
-            request_id: Names the upload; None: from the content, or fresh for parts.
+            request_id: Names the upload; None: from the content.
             timeout: Seconds for the whole upload; None: a day.
 
         Raises:
@@ -61,21 +50,18 @@ class AsyncAnchors(Resource):
             AcpcError: What the server rejected, or could not do for too long. Its ``request_id``
                 is the upload's.
         """
-        options = UploadOptions(
-            count, description, compress, progress, request_id, check_timeout(timeout)
-        )
-        upload = Upload(anchors, views, options, self._transport.policy)
-        with closing(AsyncMaker()) as maker:
-            await maker.make(upload.prepare)
-            while True:
-                try:
-                    found = await (self._find(upload) if upload.lost else self._send(upload, maker))
-                except AcpcError as error:
-                    upload.check()
-                    await self._transport.rest(upload.failed(error))
-                    continue
-                if found is not None:
-                    return found
+        options = UploadOptions(description, compress, progress, request_id, check_timeout(timeout))
+        upload = Upload(anchors, options, self._transport.policy)
+        await self._transport.aside(upload.prepare)
+        while True:
+            try:
+                found = await (self._find(upload) if upload.lost else self._send(upload))
+            except AcpcError as error:
+                upload.check()
+                await self._transport.rest(upload.failed(error))
+                continue
+            if found is not None:
+                return found
 
     async def _find(self, upload: Upload) -> AnchorSet | None:
         """Asks where an upload goes on."""
@@ -86,11 +72,11 @@ class AsyncAnchors(Resource):
             return upload.begin(None)
         return upload.begin(answer)
 
-    async def _send(self, upload: Upload, maker: AsyncMaker) -> AnchorSet | None:
+    async def _send(self, upload: Upload) -> AnchorSet | None:
         """One stream of an upload."""
         try:
             step, timeout = upload.stream(), upload.timeout()
-            answer = await self._transport.send(methods.UPLOAD, step, maker, timeout)
+            answer = await self._transport.send(methods.UPLOAD, step, timeout)
         except grpc.RpcError as raised:
             raise self._transport.error(raised, upload.request_id) from None
         upload.check()

@@ -71,6 +71,12 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     ) -> None:
         self._transport = AsyncTransport(target, options)
 
+    if not TYPE_CHECKING:  # a type checker shall find names that are not there
+
+        def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+            """Names what is meant by a name that is not there."""
+            raise calls.unknown_attribute(self, name)
+
     @property
     def target(self) -> str:
         """The server's address."""

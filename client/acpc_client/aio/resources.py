@@ -155,8 +155,7 @@ class AsyncOperations(Resource):
     ) -> AsyncIterator[Operation]:
         """The operation each time it changes, the last one done.
 
-        Reconnects when the stream breaks, polls when it keeps breaking, and waits while the server
-        is away.
+        Reconnects when the stream breaks, and waits while the server is away.
 
         Args:
             name: ``operations/<id>``.
@@ -171,21 +170,14 @@ class AsyncOperations(Resource):
         absence = self._transport.absence(patience)
         watch = Watch(self._transport.policy, absence, name, check_timeout(timeout))
         while True:
+            request, rpc = methods.WATCH.request(name=watch.name), methods.WATCH
             stream: Any = None
             try:
-                if watch.streaming:
-                    request = methods.WATCH.request(name=watch.name)
-                    stream = self._transport.call(methods.WATCH)(request, timeout=watch.segment())
-                    async for answer in stream:
-                        operation = methods.WATCH.read(answer)
-                        if operation.done:
-                            await self._transport.finish(stream)
-                        if watch.news(operation):
-                            yield operation
-                        if operation.done:
-                            return
-                else:
-                    operation = await self._poll(watch)
+                stream = self._transport.call(rpc)(request, timeout=watch.segment())
+                async for answer in stream:
+                    operation = rpc.read(answer)
+                    if operation.done:
+                        await self._transport.finish(stream)
                     if watch.news(operation):
                         yield operation
                     if operation.done:
@@ -197,12 +189,6 @@ class AsyncOperations(Resource):
                 if stream is not None:
                     stream.cancel()
             await self._transport.rest(delay)
-
-    async def _poll(self, watch: Watch) -> Operation:
-        """The watched operation as it is now; raises RpcError, which the watch judges."""
-        rpc = methods.GET_OPERATION
-        call, limit = self._transport.call(rpc), min(rpc.timeout, watch.segment())
-        return rpc.read(await call(rpc.request(name=watch.name), timeout=limit))
 
 
 class _Job(Generic[Answer]):

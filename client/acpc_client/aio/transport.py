@@ -22,7 +22,7 @@ class AsyncTransport(AsyncWire):
     async def close(self) -> None:
         """Closes the channels; calls under way fail."""
         self._closed = True
-        for channel in self._connections.channels:
+        for channel in self._connection.channels:
             await channel.close()
 
     async def run(

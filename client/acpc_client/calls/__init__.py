@@ -8,6 +8,7 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "methods": "Page Rpc",
+    "names": "unknown_attribute",
     "options": """
         CallOptions CertifyOptions LONGEST_S Named PairOptions PairedOptions PlannerOptions
         PoolOptions ScoreOptions ViewOptions check_options check_timeout unsigned""",
@@ -16,6 +17,7 @@ NAMES = {
 if TYPE_CHECKING:
     from acpc_client.calls import methods, requests
     from acpc_client.calls.methods import *
+    from acpc_client.calls.names import *
     from acpc_client.calls.options import *
     from acpc_client.calls.requests import *
 else:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
@@ -31,6 +32,9 @@ from acpc_client.calls.options import (
 M = TypeVar("M", bound=Message)
 # Of one severity: each time its checkpoint is overwritten takes one.
 MAX_ATTEMPTS = 1000
+_ACTIONS = {"action_blocks", "past_blocks", "candidates"}
+# In standard deviations of the dataset.
+_FARTHEST = 30.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,9 +135,27 @@ def make(
         given["reference"] = CheckpointRef.of(given["reference"])
     if "shift" in own:
         _check_perturbation(own["shift"], "shift")
+    for name in _ACTIONS & given.keys():
+        warn_if_raw(name, given[name])
     if isinstance(anchors := own.get("anchors"), contract.AnchorSet):
         given["anchors"] = anchors.digest
     return message(record(**given))
+
+
+def warn_if_raw(name: str, actions: Array | None) -> None:
+    """Warns where actions lie so far out that they cannot have been normalised.
+
+    Raw ones look right and mean nothing: the model takes them for extreme actions.
+    """
+    if actions is None or not np.size(actions):
+        return
+    furthest = float(np.max(np.abs(actions)))
+    if furthest > _FARTHEST:
+        warnings.warn(
+            f"{name} reach {furthest:.4g}: actions are normalised by the mean and deviation of the "
+            "dataset, and then hardly exceed 10; acpc_lab.datasets.action_scale normalises them",
+            stacklevel=2,
+        )
 
 
 def _views(options: Mapping[str, Any]) -> contract.Views:
@@ -176,6 +198,7 @@ def plan_pool(
     candidates: Array, offsets: Array | None, infeasible: Array | None
 ) -> diagnostic_service_pb2.PlanPool:
     """The message that carries a pool of the caller's own; the session sets its iteration."""
+    warn_if_raw("candidates", candidates)
     indices = _indices(infeasible, candidates)
     pool = contract.OwnPool(candidates=candidates, offsets=offsets, infeasible=indices)
     return message(pool)

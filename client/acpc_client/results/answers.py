@@ -207,6 +207,8 @@ class Operation(Record):
         """
         metadata, checkpoint = _metadata(message)
         error = from_status(message.error) if message.HasField("error") else None
+        if error is not None:
+            error.job = message.name
         return cls(
             name=message.name,
             done=message.done,

@@ -1,4 +1,4 @@
-"""Thresholds chosen on a training sweep: what ``acpc study thresholds --output`` writes."""
+"""Thresholds chosen on a training sweep: what ``acpc study run thresholds --out`` writes."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import html
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, is_dataclass
 from datetime import UTC, datetime
@@ -17,11 +18,10 @@ from typing import Any
 
 import numpy as np
 from acpc import contract
-from acpc.contract import ArgumentError, Record, Score, from_plain, to_plain
+from acpc.contract import ArgumentError, Array, Record, Score, from_plain, to_plain
 
 from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.codec import Arrays, encode
 from acpc_client.results.limit import SeverityLimit
 
 SCHEMA = "acpc.result"
@@ -101,16 +101,23 @@ class Result(Record):
             return self.answer._repr_html_()
         return f"<pre>{html.escape(self.to_json(indent=2))}</pre>"
 
-    def encoded(self) -> tuple[dict[str, Any], Arrays]:
+    def encoded(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """The document with its arrays beside it, named by their paths: every bit is kept.
 
         Only of the kinds whose answer is read as a record again; others stay whole.
         """
-        arrays: Arrays = {}
+        arrays: dict[str, Array] = {}
+
+        def leaf(value: Any, path: str) -> Any:  # noqa: ANN401 - any field
+            if isinstance(value, np.ndarray):
+                arrays[path] = value
+                return path
+            return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
         if self.kind not in KINDS:
             return self.to_dict(), arrays
-        plain = encode(self.answer, "answer", arrays)
-        return self._document(plain, encode(self.time, "time", arrays)), arrays
+        plain = to_plain(self.answer, leaf, "answer")
+        return self._document(plain, None if self.time is None else self.time.isoformat()), arrays
 
     def _document(self, answer: dict[str, Any], time: str | None) -> dict[str, Any]:
         receipt = answer.get("receipt")

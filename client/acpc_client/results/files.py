@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from acpc.contract import ArgumentError, Array, check
+from acpc.contract import ArgumentError, Array, check, from_plain
 
 from acpc_client.files import read_npz, write_whole
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.codec import decode
 from acpc_client.results.documents import ABOVE, KINDS, PLAIN_KINDS, SCHEMA, VERSION, Result
 
 RESULT_FORMATS = (".json", ".npz")
@@ -61,7 +60,7 @@ def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
         known = ", ".join((*KINDS, *PLAIN_KINDS))
         wanted = f"found {kind!r:.80}, wanted one of {known}; a newer release may know more"
         raise ArgumentError("kind", wanted)
-    held = decode(_Parts, document, arrays)
+    held = from_plain(_Parts, document, "", arrays)
     request, answer = held.request or {}, {**held.answer, "receipt": held.receipt}
     if kind in KINDS:
         answer = _answer(KINDS[kind], {**answer, "request": request}, arrays)
@@ -71,7 +70,7 @@ def read_document(document: object, arrays: Mapping[str, Array]) -> Result:
 def _answer(kind: type, plain: object, arrays: Mapping[str, Array]) -> Any:  # noqa: ANN401
     """A record, whose parts that stand above the answer keep their paths."""
     try:
-        return decode(kind, plain, arrays, "answer")
+        return from_plain(kind, plain, "answer", arrays)
     except ArgumentError as error:
         field = error.field.removeprefix("answer.")
         if field.partition(".")[0] in ABOVE:
@@ -102,7 +101,7 @@ def save_result(answer: object, path: str | Path) -> None:
 
 
 def load_result(path: str | Path) -> Result:
-    """Reads what ``save_result`` wrote, or ``--output``, ``--json`` and a sweep's folder hold.
+    """Reads what ``save_result`` wrote, or ``--out``, ``-o json`` and a sweep's folder hold.
 
     npz gives back every bit; JSON all but infinities, which it holds as null, as NaN.
 
@@ -112,7 +111,7 @@ def load_result(path: str | Path) -> Result:
 
 
 def load_thresholds(path: str | Path) -> CalibratedThresholds:
-    """Reads thresholds that ``acpc study thresholds --output`` wrote; see their ``warnings``.
+    """Reads thresholds that ``acpc study run thresholds --out`` wrote; see their ``warnings``.
 
     The ``thresholds`` in them are what ``score_checkpoint`` takes; they hold the sha256 of the
     file, which the receipts of scores keep, and their family, which the server compares with the
@@ -124,7 +123,7 @@ def load_thresholds(path: str | Path) -> CalibratedThresholds:
     result, content = _read(source)
     found = result.answer
     if not isinstance(found, CalibratedThresholds):
-        wanted = "wanted what acpc study thresholds --output writes"
+        wanted = "wanted what acpc study run thresholds --out writes"
         raise ArgumentError("path", f"{source} holds a result of kind {result.kind}, {wanted}")
     try:
         check(found.thresholds)

@@ -50,15 +50,12 @@ class ClientOptions(Access, total=False):
             fail at once [600, and 10 until the server has answered for the first time].
         on_away: Told why the server is away in an error whose message is one line, and None once
             it is back [a warning in the log ``acpc_client``, which goes to stderr].
-        connections: Connections it opens at most, another one while four calls are under way on
-            each; 8 suit two servers behind one port, more would not suit a single one [1].
     """
 
     timeout: float | None
     retry: RetryPolicy | None
     patience: float | None
     on_away: OnAway | None
-    connections: int | None
 
 
 def make_access(
@@ -138,8 +135,8 @@ def bearer(target: str, options: Access) -> Bearer | None:
     if not (options.get("tls") or options.get("insecure") or is_local(target)):
         raise ArgumentError(
             "token",
-            f"would travel in plain text to {target}; turn TLS on (tls=Tls(...), --tls-ca), or "
-            "say insecure=True (--insecure) where nobody listens in",
+            f"would travel in plain text to {target}; turn TLS on (tls=Tls(...), ACPC_TLS_CA), or "
+            "say insecure=True (ACPC_INSECURE) where nobody listens in",
         )
     return Bearer(token)
 

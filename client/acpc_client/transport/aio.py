@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
 import grpc
@@ -26,36 +23,6 @@ ENDING_S = 1.0  # a server that keeps a stream open after its last message is no
 AsyncPairs: TypeAlias = "Iterable[Pair] | AsyncIterable[Pair]"
 
 
-class AsyncMaker:
-    """A thread that makes messages: what gives their content may block, and belong to a thread.
-
-    A daemon: content that never comes keeps no program from its end.
-    """
-
-    def __init__(self) -> None:
-        self._asked: SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = SimpleQueue()
-        threading.Thread(target=self._run, name="acpc messages", daemon=True).start()
-
-    async def make(self, work: Callable[[], Item]) -> Item:
-        """What ``work`` gives."""
-        made: Future[Item] = Future()
-        self._asked.put((work, made))
-        return await asyncio.wrap_future(made)
-
-    def close(self) -> None:
-        """Ends the thread, once the work under way is done."""
-        self._asked.put(None)
-
-    def _run(self) -> None:
-        while asked := self._asked.get():
-            work, made = asked
-            if made.set_running_or_notify_cancel():
-                try:
-                    made.set_result(work())
-                except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-                    made.set_exception(error)
-
-
 class AsyncWire(TransportBase):
     """A transport whose calls are awaited."""
 
@@ -67,6 +34,10 @@ class AsyncWire(TransportBase):
     async def rest(self, seconds: float) -> None:
         """Sleep before the next attempt."""
         await asyncio.sleep(seconds)
+
+    async def aside(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives, which may block, in another thread."""
+        return await asyncio.to_thread(work)
 
     async def stream(
         self, rpc: Rpc[Item], feed: Feed, pairs: AsyncPairs, timeout: float | None
@@ -87,13 +58,13 @@ class AsyncWire(TransportBase):
             stream.cancel()
 
     async def send(
-        self, rpc: Rpc[Item], step: Callable[[], Message | None], maker: AsyncMaker, timeout: float
+        self, rpc: Rpc[Item], step: Callable[[], Message | None], timeout: float
     ) -> Item:
         """The answer to the messages that ``step`` makes, until None.
 
         Raises RpcError: As the server rejects them.
         """
-        stream = self.call(rpc)(_stepped(step, maker), timeout=timeout)
+        stream = self.call(rpc)(_stepped(step), timeout=timeout)
         ending = Ending(stream)
         try:
             return rpc.read(await stream)
@@ -124,8 +95,8 @@ async def _messages(feed: Feed, pairs: AsyncPairs) -> AsyncIterator[Message]:
             yield feed.encode(pair)
 
 
-async def _stepped(step: Callable[[], Message | None], maker: AsyncMaker) -> AsyncIterator[Message]:
-    while (message := await maker.make(step)) is not None:
+async def _stepped(step: Callable[[], Message | None]) -> AsyncIterator[Message]:
+    while (message := await asyncio.to_thread(step)) is not None:
         yield message
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from acpc_client.absence import Absence, Contact, OnAway
-from acpc_client.calls import check_options, check_timeout, unsigned
+from acpc_client.calls import check_options, check_timeout
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -39,7 +39,7 @@ from acpc_client.transport.access import (
 from acpc_client.transport.channel import (
     CHANNEL_OPTIONS,
     Channel,
-    Connections,
+    Connection,
     Metadata,
     Tls,
 )
@@ -132,24 +132,21 @@ class TransportBase(ABC):
         self._on_away = options.get("on_away")
         self.contact = Contact(self.target, proxy=by_proxy(self.target, os.environ))
         self._closed = False
-        self._connections = Connections(
-            lambda: self._open(self.channel_options),
-            check_connections(options.get("connections")),
-        )
+        self._connection = Connection(lambda: self._open(self.channel_options))
 
     @abstractmethod
     def _open(self, options: Sequence[tuple[str, int | str]]) -> Channel:
         """A channel of the concrete transport's kind."""
 
     def call(self, rpc: Rpc[Any]) -> Any:  # noqa: ANN401 - a multi-callable of either kind
-        """The method on the least busy channel, which takes what gRPC's own takes.
+        """The method, which takes what gRPC's own takes.
 
         Raises ClientClosed: The client was closed; ArgumentError: The token cannot be read any
         more.
         """
         if self._closed:
             raise ClientClosed(f"{rpc.name} was called on a closed client")
-        call = self._connections.least_busy().call(rpc)
+        call = self._connection.call(rpc)
         if self._bearer is None:
             return call
         header = self._bearer.header()
@@ -164,7 +161,7 @@ class TransportBase(ABC):
         error = from_rpc_error(raised, request_id)
         if isinstance(error, DeadlineExceeded) and not error.domain:
             self._unheard()
-            error = extended(error, "no answer came in time: wait longer (timeout=, --timeout)")
+            error = extended(error, "no answer came in time: wait longer (timeout=, ACPC_TIMEOUT)")
         if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
             from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
 
@@ -179,11 +176,11 @@ class TransportBase(ABC):
         return DeadlineExceeded(text, reason="", request_id=request_id)
 
     def _unheard(self) -> None:
-        """After a deadline, leave connections on which nothing has come for some seconds."""
+        """After a deadline, leave a connection on which nothing has come for some seconds."""
         now = time.monotonic()
         if now - self.contact.heard >= UNHEARD_S:
             self.contact.heard = now
-            self._connections.renew()
+            self._connection.renew()
 
     def attempts(self, rpc: Rpc[Any], timeout: float | None) -> Attempts:
         """The deadline and the retries of one logical call."""
@@ -203,16 +200,6 @@ class TransportBase(ABC):
         """
         given = self._patience if patience is None else check_patience(patience)
         return Absence(self.contact, given, on_away or self._on_away, timeout, self.policy)
-
-
-def check_connections(connections: int | None) -> int:
-    """``connections`` itself, or 1 where none is given.
-
-    Raises ArgumentError: It is not a positive integer.
-    """
-    if connections is not None and unsigned(connections, "connections") < 1:
-        raise ArgumentError("connections", f"found {connections}, wanted 1 or more")
-    return connections or 1
 
 
 def check_patience(patience: float | None) -> float | None:

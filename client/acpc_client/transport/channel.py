@@ -45,6 +45,7 @@ CHANNEL_OPTIONS: tuple[tuple[str, int | str], ...] = (
     # before it tries again is refused although the server is back.
     ("grpc.use_local_subchannel_pool", 1),
 )
+_LEFT = 8  # channels that calls may still be under way on
 _log = logging.getLogger("acpc_client")
 
 
@@ -91,86 +92,36 @@ def _read(path: str | Path | None, name: str) -> bytes | None:
         raise ArgumentError(name, f"cannot read {path}: {error.strerror}") from error
 
 
-# Calls under way on every connection when another one is opened.
-BUSY_CALLS = 4
-
-
 class Connection:
-    """A channel, its methods, and how many calls are under way on it."""
+    """The channel that further calls take, and those that were left; safe to use from any thread.
 
-    def __init__(self, channel: Channel) -> None:
-        self.channel = channel
-        self.under_way = 0
+    Args:
+        opened: Makes a channel.
+    """
+
+    def __init__(self, opened: Callable[[], Channel]) -> None:
+        self._opened = opened
+        self.channels: list[Any] = []
         self._methods: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def call(self, rpc: Rpc[Any]) -> Any:  # noqa: ANN401 - a multi-callable of either kind
-        """The method on this channel; a call counts from its begin to its end."""
-        if rpc.path not in self._methods:
-            self._methods[rpc.path] = getattr(self.channel, rpc.kind)(
-                rpc.path,
-                request_serializer=rpc.request.SerializeToString,
-                response_deserializer=rpc.answer.FromString,
-            )
-        call = self._methods[rpc.path]
-
-        def begun(*request: object, **options: object) -> Any:  # noqa: ANN401
-            self._add(1)
-            try:
-                answer = call(*request, **options)
-            except BaseException:
-                self._add(-1)
-                raise
-            if isinstance(answer, grpc.aio.Call):
-                answer.add_done_callback(lambda _: self._add(-1))
-            elif not (isinstance(answer, grpc.Call) and answer.add_callback(lambda: self._add(-1))):
-                self._add(-1)
-            return answer
-
-        return begun
-
-    def _add(self, calls: int) -> None:
+        """The method on its channel: an asyncio one belongs to the loop that runs."""
         with self._lock:
-            self.under_way += calls
-
-
-class Connections:
-    """Opened as they are needed; safe to use from any thread.
-
-    A connection stays with one process of its server, which may have several behind its port.
-
-    Args:
-        opened: Makes a channel.
-        most: How many there may be.
-    """
-
-    def __init__(self, opened: Callable[[], Channel], most: int = 1) -> None:
-        self._opened = opened
-        self._most = most
-        self._open: list[Connection] = []
-        self._left: list[Connection] = []
-        self._lock = threading.Lock()
-
-    def least_busy(self) -> Connection:
-        """The connection for the next call: an asyncio channel belongs to the loop that runs."""
-        with self._lock:
-            best = min(self._open, key=lambda one: one.under_way, default=None)
-            if best is None or (best.under_way >= BUSY_CALLS and len(self._open) < self._most):
-                best = Connection(self._opened())
-                self._open.append(best)
-            return best
+            if not self._methods:
+                self.channels = [*self.channels[-_LEFT:], self._opened()]
+            if rpc.path not in self._methods:
+                self._methods[rpc.path] = getattr(self.channels[-1], rpc.kind)(
+                    rpc.path,
+                    request_serializer=rpc.request.SerializeToString,
+                    response_deserializer=rpc.answer.FromString,
+                )
+            return self._methods[rpc.path]
 
     def renew(self) -> None:
-        """Make further calls on new connections, which may reach another process."""
+        """Make further calls on a new channel, which may reach another process."""
         with self._lock:
-            # One without calls closes when it is forgotten.
-            self._left = [one for one in self._left if one.under_way] + self._open
-            self._open = []
-
-    @property
-    def channels(self) -> list[Any]:
-        """The open channels."""
-        return [one.channel for one in (*self._left, *self._open)]
+            self._methods = {}
 
 
 T = TypeVar("T")

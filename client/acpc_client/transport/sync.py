@@ -23,17 +23,6 @@ Lock = threading.Lock
 Pairs: TypeAlias = "Iterable[Pair]"
 
 
-class Maker:
-    """Makes messages; those of a stream gRPC makes in a thread of its own."""
-
-    def make(self, work: Callable[[], Item]) -> Item:
-        """What ``work`` gives."""
-        return work()
-
-    def close(self) -> None:
-        """Do nothing."""
-
-
 class Wire(TransportBase):
     """A transport whose calls wait for their answers."""
 
@@ -49,7 +38,7 @@ class Wire(TransportBase):
         looks every five seconds, once a step, and with TLS it may give up before the last one
         (grpc/grpc#38290).
         """
-        watched = [] if self._closed else [*self._connections.channels]
+        watched = [] if self._closed else [*self._connection.channels]
         for channel in watched:
             channel.subscribe(_ignore)
         try:
@@ -57,6 +46,10 @@ class Wire(TransportBase):
         finally:
             for channel in watched:
                 channel.unsubscribe(_ignore)
+
+    def aside(self, work: Callable[[], Item]) -> Item:
+        """What ``work`` gives."""
+        return work()
 
     def stream(
         self, rpc: Rpc[Item], feed: Feed, pairs: Pairs, timeout: float | None
@@ -75,9 +68,7 @@ class Wire(TransportBase):
         finally:
             stream.cancel()
 
-    def send(
-        self, rpc: Rpc[Item], step: Callable[[], Message | None], _: Maker, timeout: float
-    ) -> Item:
+    def send(self, rpc: Rpc[Item], step: Callable[[], Message | None], timeout: float) -> Item:
         """The answer to the messages that ``step`` makes, until None.
 
         Raises RpcError: As the server rejects them.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import fcntl
 import json
 import os
 from collections.abc import Iterator
@@ -84,9 +85,15 @@ class Journal:
         with contextlib.ExitStack() as held:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
-                self._take(held.enter_context((self.folder / "lock").open("ab")))
+                lock = held.enter_context((self.folder / "lock").open("ab"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._file = held.enter_context(self.path.open("ab"))
                 self._file.truncate(len(self._whole()))  # a crash may have torn the last line
+            except BlockingIOError as error:
+                raise FailedPrecondition(
+                    f"another process runs the sweep in {self.folder}; wait for it, or stop it",
+                    reason="SWEEP_RUNNING",
+                ) from error
             except OSError as error:
                 raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
             try:
@@ -110,9 +117,7 @@ class Journal:
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id."""
-        return {
-            event["cell"]: _entry(event) for event in self.events() if event["event"] == "moved"
-        }
+        return {event["cell"]: _entry(event) for event in self.events() if event["event"] == _MOVED}
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yields the events in order, without a last line that a crash has torn.
@@ -136,19 +141,6 @@ class Journal:
         """Reads the lines that are complete."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return content[: content.rfind(b"\n") + 1]
-
-    def _take(self, lock: IO[bytes]) -> None:
-        try:
-            import fcntl  # noqa: PLC0415  not on every system
-        except ImportError:
-            return
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise FailedPrecondition(
-                f"another process runs the sweep in {self.folder}; wait for it, or stop it",
-                reason="SWEEP_RUNNING",
-            ) from error
 
 
 def _entry(event: dict[str, Any]) -> Entry:

@@ -1,11 +1,10 @@
 """``acpc anchors``."""
 
-import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import CreateRequest
@@ -13,17 +12,11 @@ from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
-from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, given, group, sets
-from acpc_lab.cli.options import (
-    AnchorDraw,
-    AnswerOptions,
-    FollowOptions,
-    OutputOptions,
-    Server,
-    interruptible,
-)
+from acpc_lab.cli import held, render
+from acpc_lab.cli.command import Command, given, group
+from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
 from acpc_lab.cli.progress import counted
+from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
 from acpc_lab.tables import load_anchors, load_views
 
 app = group(
@@ -32,12 +25,12 @@ app = group(
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Made(AnchorDraw):
+class _Made(AnchorCount):
     """How windows are drawn from a dataset, here or at the server, and the set that they make."""
 
-    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--count")] = None
-    anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--seed")] = None
-    reading: Annotated[Any, sets(CreateRequest, "reading", "--protocol")] = None
+    keys: ClassVar[Keys] = {**keys_of(DatasetAnchors, DRAW), **keys_of(CreateRequest, ("reading",))}
+
+    protocol: ProtocolOption = None
     description: Annotated[
         str, typer.Option(help="Free text that the server keeps with the set.")
     ] = ""
@@ -45,10 +38,16 @@ class _Made(AnchorDraw):
         str | None, typer.Option(help="Names the upload; the same id goes on with it.")
     ] = None
 
+    def drawing(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """How windows are drawn, by the names of ``DatasetAnchors``; and the reading, if given."""
+        read = read_protocol(self.protocol, self.keys)
+        reading = {name: read.pop(name) for name in ("reading",) if name in read}
+        return self.drawn() | read, reading
+
 
 @app.command("upload", cls=Command)
 @dataclass(frozen=True, kw_only=True)
-class Upload(_Made, FollowOptions, Server):
+class Upload(_Made, Followed, Server):
     r"""Stores windows that lie here at the server, as an anchor set.
 
     FILE is a dataset of stable-worldmodel. Windows are drawn from it as the server draws them from
@@ -79,17 +78,17 @@ class Upload(_Made, FollowOptions, Server):
     or an NPY file each in a folder. `--shift given_views:GROUP` measures a group as any shift.
 
     DIRECTIONS holds directions of the histories' pixels in the same way, float32 (n, probes,
-    history, height, width, 3): `acpc study sensitivity --directions GROUP` measures along them.
+    history, height, width, 3): the sensitivity study measures along them.
 
     When the connection breaks, the upload goes on by itself. When the command is interrupted, run
     it again: it goes on with the first window that the server has not stored.
 
     **Examples**
 
-        acpc anchors upload rooms.lance --task tworoom --count 400
-        acpc anchors upload so101.h5 --task grasp.yaml --frameskip 3
+        acpc anchors upload rooms.lance --task tworoom --anchors 400
+        acpc anchors upload so101.h5 --task grasp.yaml --protocol '{frameskip: 3}'
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
-        acpc anchors upload windows/ --history 3 --json | jq -r .digest
+        acpc anchors upload windows/ --history 3 -o json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
     """
 
@@ -122,15 +121,14 @@ class Upload(_Made, FollowOptions, Server):
             words = "interrupted: what was stored is kept; run the command again to go on"
             with interruptible(words), self._arrays(on_read) as anchors:
                 stored = client.anchors.upload(
-                    replace(anchors, directions=probes),
-                    views=groups,
+                    replace(anchors, views=groups, directions=probes),
                     description=self.description,
                     compress=self.compress,
                     progress=progress,
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
-        self.answer(stored, lambda: render.anchor_set(stored))
+        self.answer(stored, lambda: held.anchor_set(stored))
 
     def _arrays(
         self, on_read: Callable[[int, int], object]
@@ -140,7 +138,7 @@ class Upload(_Made, FollowOptions, Server):
 
         from acpc_lab.datasets import drawn_from  # noqa: PLC0415
 
-        path, task, drawing = self.file, self.task, self.drawn()
+        path, task, (drawing, reading) = self.file, self.task, self.drawing()
         found = self.format or recognise(path)
         if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
             found = "arrays"
@@ -157,20 +155,20 @@ class Upload(_Made, FollowOptions, Server):
                 "or with a task file of yours, which names its columns",
             )
         source = DatasetAnchors(path.name, task or "none", **drawing)
-        windows = given(history=self.history, horizon=self.horizon, reading=self.reading)
+        windows = given(history=self.history, horizon=self.horizon) | reading
         return drawn_from(path, source, format=self.format, on_read=on_read, **windows)
 
 
 @app.command("create", cls=Command)
 @dataclass(frozen=True, kw_only=True)
-class Create(_Made, AnswerOptions, Server):
+class Create(_Made, Printed, Server):
     r"""Makes an anchor set from a dataset that the server can see.
 
     The set keeps its windows whatever happens to the dataset.
 
     **Example**
 
-        acpc anchors create tworoom.h5 --task tworoom --count 100
+        acpc anchors create tworoom.h5 --task tworoom --anchors 100
     """
 
     dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")]
@@ -180,7 +178,8 @@ class Create(_Made, AnswerOptions, Server):
 
     def run(self) -> None:
         """Has the server draw and keep the windows."""
-        source = DatasetAnchors(self.dataset, self.task, **self.drawn())
+        drawing, reading = self.drawing()
+        source = DatasetAnchors(self.dataset, self.task, **drawing)
         with self.connect() as client:
             made = client.anchors.create(
                 source,
@@ -189,68 +188,9 @@ class Create(_Made, AnswerOptions, Server):
                 description=self.description,
                 request_id=self.request_id,
                 timeout=self.timeout,
-                **given(reading=self.reading),
+                **reading,
             )
-        self.answer(made, lambda: render.anchor_set(made))
-
-
-@app.command("list", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class List(OutputOptions, Server):
-    """Lists the anchor sets of the server, newest first."""
-
-    def run(self) -> None:
-        """Lists them."""
-        with self.connect() as client:
-            render.listing(list(client.anchors.list()), render.ANCHOR_SETS, self.form)
-
-
-@dataclass(frozen=True, kw_only=True)
-class _OneSet(Server):
-    digest: Annotated[
-        str,
-        typer.Argument(
-            metavar="DIGEST",
-            help="Digest of the set or a beginning of it, the request id of its upload, or latest.",
-        ),
-    ]
-
-
-@app.command("show", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Show(AnswerOptions, _OneSet):
-    """Shows one anchor set; states and labels themselves as JSON."""
-
-    contents: Annotated[
-        bool, typer.Option(help="With its states and labels, and how far they lie apart.")
-    ] = False
-    neighbourhood: Annotated[
-        float, typer.Option(help="Quantile of the distances between states to tell.")
-    ] = 0.35
-
-    def run(self) -> None:
-        """Shows it."""
-        held = None
-        with self.connect() as client:
-            found = client.anchors.get(self.digest)
-            if self.contents:
-                held = client.anchors.contents(self.digest, neighbourhood=self.neighbourhood)
-        if held is not None and self.json:
-            render.line(json.dumps({**found.to_dict(), "contents": held.to_dict()}, indent=2))
-        else:
-            self.answer(found, lambda: render.anchor_set(found, held))
-
-
-@app.command("delete", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Delete(_OneSet):
-    """Removes an anchor set that no job needs."""
-
-    def run(self) -> None:
-        """Deletes it."""
-        with self.connect() as client:
-            client.anchors.delete(self.digest)
-        render.line(f"{self.digest}: deleted")
+        self.answer(made, lambda: held.anchor_set(made))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import enum
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import cell, ends
@@ -18,11 +18,11 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given, sets
+from acpc_lab.cli.command import given
 from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import JunitOption, case_of, publish
-from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import AnswerOptions, Server
+from acpc_lab.cli.options import Population, Printed, Server, job_name
+from acpc_lab.cli.protocol import Keys, SettingsOption, keys_of, read_protocol
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
@@ -35,35 +35,32 @@ class DiffGate(enum.StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Diff(AnswerOptions, Server):
+class Diff(Printed, Server):
     """Compares two checkpoints that were scored on the same anchors.
 
     Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
     for. Anchors are paired, so that what makes some of them hard for both cancels: a difference
     can be sure although the intervals of the two scores overlap. Scores of other anchors, another
-    shift, protocol or reference are refused, with every reason.
-
-    Files are those of `acpc score --output` and `acpc operations download`; no server is asked for
-    them.
+    shift, protocol or reference are refused, with every reason. No server is asked for files.
 
     **Examples**
 
         acpc diff before.json after.json
-        acpc diff operations/5f0c9a operations/77aa02 --confidence 0.99
-        acpc diff baseline.npz 77aa02 --json
+        acpc diff operations/5f0c9a operations/77aa02 --protocol '{confidence: 0.99}'
 
-    A release can gate on the checkpoint that is deployed:
+    A release can stop where the new checkpoint may be worse than the deployed one: exit 3 where it
+    surely is, 5 where the intervals allow either.
 
         acpc diff deployed.json candidate.json --gate no-worse || exit 1
-
-    **Exit codes**: 0 compared, whatever came out, or with `--gate no-worse` B is surely no worse;
-    3 B is surely worse: its IR is higher or its SR lower; 5 undecided, as the intervals allow
-    either, or no anchor takes part in SR; 1 the server rejected the call, or a job has no score;
-    2 they cannot be compared, or wrong usage.
     """
 
+    keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
+
     first: Annotated[
-        str, typer.Argument(metavar="A", help="A score: its file, operations/ID, or the ID alone.")
+        str,
+        typer.Argument(
+            metavar="A", help="A score: a file of `--out`, or a job, by operations/ID or its ID."
+        ),
     ]
     second: Annotated[
         str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
@@ -73,19 +70,12 @@ class Diff(AnswerOptions, Server):
         typer.Option(help="no-worse: exit with 3 where B is surely worse than A, 5 undecided."),
     ] = None
     junit: JunitOption = None
-    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
-    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
-    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
-    population: Annotated[Any, sets(EvidenceOptions, "population")] = None
+    population: Population = None
+    protocol: SettingsOption = None
 
     def run(self) -> None:
         """Compares, and gates where asked."""
-        asked = given(
-            confidence=self.confidence,
-            resamples=self.resamples,
-            seed=self.evidence_seed,
-            population=self.population,
-        )
+        asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
             held = [_read(name, client) for name in (self.first, self.second)]
             try:
@@ -98,8 +88,7 @@ class Diff(AnswerOptions, Server):
         if self.gate is None:
             return
         outcome = no_worse(found)
-        message = found.headline()
-        publish("acpc diff", [case_of(found.second, outcome, message)], self.junit)
+        publish("acpc diff", [case_of(found.second, outcome, found.headline())], self.junit)
         if outcome is Outcome.FAILED:
             render.note(f"{found.second} is surely worse than {found.first}")
         if outcome is Outcome.UNDECIDED:
@@ -120,13 +109,14 @@ def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or a
     path = Path(text)
     if path.suffix in RESULT_FORMATS or path.is_file():
         return load_result(path)
-    return client.operations.get(full_name(text))
+    return client.operations.get(job_name(text))
 
 
 def _show(found: ScoreComparison) -> None:
     """Print what is sure, then a row per number, and what they mean."""
-    render.line(found.headline())
-    render.line(f"A: {found.first}\nB: {found.second}")
+    render.prose(found.headline())
+    render.prose(f"A: {found.first}")
+    render.prose(f"B: {found.second}")
     table = found.table()
     numbers = [[cell(x, ".3g") for x in table[of]] for of in ("first", "second", "change")]
     pairs = zip(table["lower"], table["upper"], strict=True)
@@ -134,6 +124,6 @@ def _show(found: ScoreComparison) -> None:
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
     rows = zip(table["number"], *numbers, intervals, table["second is"], strict=True)
     render.table(titles, list(rows))
-    render.line(_LOWER_IS_BETTER)
-    render.line(_HIGHER_IS_BETTER)
+    render.prose(_LOWER_IS_BETTER)
+    render.prose(_HIGHER_IS_BETTER)
     render.notes(found.notes)

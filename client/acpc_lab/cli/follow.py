@@ -19,25 +19,23 @@ from acpc_client.errors import ServerAway, extended
 from acpc_lab.cli import render
 from acpc_lab.cli.gates import Case, JunitOption, by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
-    AnchorValues,
     Exit,
-    FollowOptions,
+    Followed,
     Gate,
     GateOption,
-    ScoreOutput,
+    ScoreOut,
     interruptible,
 )
 from acpc_lab.cli.progress import counted
 
 
 @dataclass(frozen=True, kw_only=True)
-class ScoreOptions(FollowOptions):
+class ScoreOptions(Followed):
     """What is done with the score of a job that is followed."""
 
     gate: GateOption = Gate.POINT
     junit: JunitOption = None
-    output: ScoreOutput = None
-    anchor_values: AnchorValues = False
+    out: ScoreOut = None
 
 
 @contextmanager
@@ -56,9 +54,7 @@ def submitting(request_id: str) -> Iterator[str]:
         raise
 
 
-def follow(
-    client: AcpcClient, name: str, *, timeout: float | None, output: Path | None
-) -> Operation:
+def follow(client: AcpcClient, name: str, *, timeout: float | None, out: Path | None) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
     Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
@@ -72,11 +68,11 @@ def follow(
                 show(phase, progress.completed, progress.total, _left(progress))
     except KeyboardInterrupt as interrupt:
         render.note(f"interrupted: {name} goes on at the server")
-        render.note(f"  watch it:  acpc operations watch {name}")
-        render.note(f"  cancel it: acpc operations cancel {name}")
+        render.note(f"  follow it: acpc show job {name} --wait")
+        render.note(f"  cancel it: acpc cancel {name}")
         raise typer.Exit(Exit.INTERRUPTED) from interrupt
-    if output is not None and last.error is None:
-        save_result(last, output)
+    if out is not None and last.error is None:
+        save_result(last, out)
     return last
 
 
@@ -88,7 +84,7 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
     name = name or operation.checkpoint.name or operation.name
     gate, junit = form.gate, form.junit
     if form.json:
-        render.result(operation, whole=form.anchor_values)
+        render.result(operation)
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
         publish("acpc score", [Case(name, "error", failure)], junit)
@@ -97,7 +93,7 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
         raise typer.Exit(Exit.JOB_ENDED_BADLY)
     if operation.study is not None:
         if not form.json:
-            render.line(study_line(operation.study))
+            render.prose(study_line(operation.study))
         raise typer.Exit(Exit.OK)
     score = operation.result()
     if not form.json:
@@ -107,7 +103,7 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
     if outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
         render.note("undecided: nothing passes without a reference; name one: --reference")
     if outcome is Outcome.UNSPECIFIED:
-        render.note("error: the server gave no outcome this client knows; update the client")
+        render.problem("the server gave no outcome this client knows; update the client")
         raise typer.Exit(Exit.ERROR)
     raise typer.Exit(exit_of([outcome]))
 
@@ -117,6 +113,7 @@ def exit_of(outcomes: Collection[Outcome]) -> Exit:
     for outcome, code in (
         (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
         (Outcome.FAILED, Exit.SCREEN_FAILED),
+        (Outcome.DOES_NOT_FIT, Exit.SCREEN_FAILED),
         (Outcome.UNDECIDED, Exit.UNDECIDED),
     ):
         if outcome in outcomes:

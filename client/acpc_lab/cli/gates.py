@@ -132,6 +132,7 @@ def case_of(name: str, outcome: Outcome, message: str) -> Case:
     """The case of what a gate decided."""
     states: dict[Outcome, State] = {
         Outcome.FAILED: "failed",
+        Outcome.DOES_NOT_FIT: "failed",
         Outcome.UNDECIDED: "undecided",
         Outcome.UNSPECIFIED: "error",
     }

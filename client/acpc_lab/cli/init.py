@@ -8,7 +8,7 @@ import typer
 from acpc.datasets import FORMATS
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Options, read_numbers
+from acpc_lab.cli.command import Options
 from acpc_lab.cli.options import reported, require_folder
 from acpc_lab.tables import write_whole
 
@@ -18,9 +18,10 @@ _KNOWN = ("pixels", "action", "state", "frameskip", "history")
 
 @dataclass(frozen=True, kw_only=True)
 class Init(Options):
-    """Writes a task file for a dataset: which columns are frames, actions and states.
+    """Writes a file to begin with: a task file for a dataset, or a sweep file.
 
-    Prints the columns with their shapes and proposes a task. What a dataset cannot tell is marked
+    Of a dataset it prints the columns with their shapes, and proposes which are frames, actions and
+    states. What a dataset cannot tell is marked
     CHECK in the file, with what it depends on: look at these lines before you believe a score.
     The file is written when anchors can be drawn by it, with the code that the server reads by.
     Of a dataset that lies at the server alone, give the command there.
@@ -28,19 +29,23 @@ class Init(Options):
     **Examples**
 
         acpc init rooms.h5 --frameskip 5
-        acpc init arm.lance --state proprio --labels 0,1,2 --output arm.yaml
+        acpc init arm.lance --state proprio --labels 0,1,2 --out arm.yaml
         acpc score lewm-rooms --dataset rooms.h5 --task rooms.yaml --shift blur:15
+        acpc init sweep.yaml
 
-    The last one finds the file below the server's dataset root; `acpc anchors upload` takes it
-    from here.
-
-    **Exit codes**: 0 written; 1 the dataset cannot be read so; 2 wrong usage, a column that is not
-    there, or a file that is.
+    `acpc score` finds the task file below the server's dataset root; `acpc anchors upload` takes it
+    from here. The sweep file has every key in it, explained.
     """
 
-    dataset: Annotated[Path, typer.Argument(help="A dataset here: an HDF5 file, or a folder.")]
-    output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="The task file to write [NAME.yaml].")
+    source: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATASET|SWEEP.YAML",
+            help="A dataset here, an HDF5 file or a folder; or the sweep file to write.",
+        ),
+    ]
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The task file to write [NAME.yaml].")
     ] = None
     format: Annotated[
         str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
@@ -73,7 +78,22 @@ class Init(Options):
     force: Annotated[bool, typer.Option("--force", help="Overwrite the task file.")] = False
 
     def run(self) -> None:
-        """Prints the columns, and writes the task file."""
+        """Writes the file, and of a dataset prints the columns."""
+        to_sweep = self.source.suffix in (".yaml", ".yml")
+        target = self.source if to_sweep else self.out or Path(f"{self.source.stem}.yaml")
+        if target.exists() and not self.force:
+            raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --out")
+        require_folder(target)
+        if to_sweep:
+            from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
+
+            with reported():
+                write_whole(target, example(target).encode())
+            render.line(f"{target}: written; change it, then run: acpc sweep show --plan {target}")
+        else:
+            self._task(target)
+
+    def _task(self, target: Path) -> None:
         from acpc_lab.datasets import (  # noqa: PLC0415  slow to import
             TaskChoice,
             columns_of,
@@ -81,22 +101,15 @@ class Init(Options):
             proposed,
         )
 
-        if not self.dataset.exists():
+        if not self.source.exists():
             wrong = (
-                f"{self.dataset} is not here; if it lies at the server alone, give the command "
-                "there"
+                f"{self.source} is not here; if it lies at the server alone, give the command there"
             )
             raise typer.BadParameter(wrong, param_hint="DATASET")
-        stem = self.dataset.stem
-        target = self.output or Path(f"{stem}.yaml")
-        if target.exists() and not self.force:
-            wrong = f"{target} is there; give --force to overwrite it, or --output"
-            raise typer.BadParameter(wrong)
-        require_folder(target)
-        labels = None if self.labels is None else read_numbers(self.labels, int, "--labels")
         known = {name: getattr(self, name) for name in _KNOWN}
-        chosen = TaskChoice(stem[:100], **known, labels=labels)
-        with reported(), open_dataset(self.dataset, self.format) as opened:
+        labels = None if self.labels is None else _coordinates(self.labels)
+        chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
+        with reported(), open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
             rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
             render.table(["column", "holds", "shape"], rows)
@@ -105,5 +118,13 @@ class Init(Options):
         for sentence in sentences:
             render.line(sentence)
         open_questions = text.count("CHECK")
-        left = f"; marked CHECK, yours to decide: {open_questions}" if open_questions else ""
+        left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
         render.line(f"{target}: written, and anchors can be drawn by it{left}")
+
+
+def _coordinates(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(item) for item in text.split(","))
+    except ValueError as error:
+        wrong = f"found {text!r}, wanted numbers like 1,2"
+        raise typer.BadParameter(wrong, param_hint="--labels") from error

@@ -12,22 +12,15 @@ from acpc_client import LimitPoint, SeverityLimit, save_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given
-from acpc_lab.cli.options import (
-    Exit,
-    FollowOptions,
-    Server,
-    as_usage,
-    interruptible,
-    output_option,
-)
+from acpc_lab.cli.options import Exit, Followed, ScoreOut, Server, as_usage, interruptible
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.score import AnchorChoice, Judged, MeasureChoice
+from acpc_lab.cli.score import Asked
 
 _LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
+class Limit(Asked, Followed, Server):
     r"""Up to which severity does this checkpoint pass?
 
     Scores a grid of severities of one visual change, and prints the largest below the first at
@@ -40,10 +33,6 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
             --shift blur:3,5,9,15,31 --picture blur.png
-
-    **Exit codes**: 0 the limit was found, or it passes even at the strongest; 3 it fails at the
-    weakest that was scored; 1 the server rejected a call, or a job failed; 2 usage; 130
-    interrupted.
     """
 
     shift: Annotated[
@@ -52,7 +41,7 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
             metavar="KIND[:STRONGEST]",
             help="The visual change and the strongest of it to score, as gaussian_noise:0.2; "
             "without a number, its strong example; or the grid itself, as "
-            "gaussian_noise:0.02,0.05,0.1 or gaussian_noise:0.02..0.2/10. `acpc shifts` lists all.",
+            "gaussian_noise:0.02,0.05,0.1 or gaussian_noise:0.02..0.2/10.",
         ),
     ]
     steps: Annotated[
@@ -61,9 +50,7 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
     request_id: Annotated[
         str | None, typer.Option(help="A name for the grid; another one scores everything again.")
     ] = None
-    output: Annotated[
-        Path | None, output_option("Also write the limit and its curve here, as JSON or .npz.")
-    ] = None
+    out: ScoreOut = None
     picture: Annotated[
         Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
     ] = None
@@ -73,7 +60,7 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
         with as_usage("--shift"):
             grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
             severities = grid if len(grid) > 1 else severities_up_to(grid[0], self.steps)
-        anchors = self.source()
+        anchors, how = self.asked()
         checkpoint, reference = self.refs(needed="without it no severity passes")
         with interruptible(_LEFT), self.connect() as client, _followed(len(severities)) as follow:
             found = client.find_limit(
@@ -84,10 +71,10 @@ class Limit(Judged, AnchorChoice, MeasureChoice, FollowOptions, Server):
                 timeout=self.timeout,
                 reference=reference,
                 **given(request_id=self.request_id),
-                **self.asked(),
+                **how,
             )
-        if self.output is not None:
-            save_result(found, self.output)
+        if self.out is not None:
+            save_result(found, self.out)
         if self.picture is not None:
             found.plot().save(self.picture)
         self.answer(found, lambda: _show(found))
@@ -108,6 +95,6 @@ def _followed(count: int) -> Iterator[Callable[[LimitPoint], None]]:
 
 
 def _show(found: SeverityLimit) -> None:
-    render.line(found.headline())
+    render.prose(found.headline())
     render.tabular(found)
     render.notes(found.notes, "note")

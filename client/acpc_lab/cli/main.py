@@ -2,6 +2,7 @@
 
 import os
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from importlib import import_module
 from typing import Annotated, Any
@@ -26,21 +27,36 @@ COMMANDS = {
         "Does this visual change alter the plan that CEM returns?",
     ),
     "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
+    "check-fit": ("check_fit.CheckFit", "Does this checkpoint predict these data at all?"),
     "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
     "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
+    "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
     "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
     "report": ("report.Report", "Writes the report of a sweep or of jobs: one HTML file."),
-    "datasets": ("listed.Datasets", "Lists the datasets that --dataset can name."),
-    "init": ("init.Init", "Writes a task file for a dataset."),
-    "tasks": ("listed.Tasks", "Lists the task presets and files that --task can name."),
-    "shifts": ("listed.Shifts", "Lists the visual changes that --shift can name."),
-    "checkpoints": ("checkpoints.app", "Lists, shows, loads and unloads checkpoints."),
-    "anchors": ("anchors.app", "Anchor sets: upload once, score on the same windows."),
-    "operations": ("operations.app", "Lists, shows, watches, cancels and deletes jobs."),
-    "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
-    "study": ("study_commands.app", "The paper's studies on your own checkpoints."),
+    "study": ("study.app", "The paper's studies on your own checkpoints."),
+    "list": (
+        "jobs.List",
+        "Lists checkpoints, datasets, tasks, shifts, anchor sets or jobs.",
+    ),
+    "show": ("jobs.Show", "Shows a checkpoint, an anchor set or a job, or follows a job."),
+    "cancel": ("jobs.Cancel", "Cancels a job, or every job of a sweep."),
+    "delete": ("jobs.Delete", "Removes an anchor set, or forgets a job."),
+    "load": ("jobs.Load", "Reads a checkpoint onto the device, or frees its memory."),
+    "anchors": ("anchors.app", "Makes anchor sets, on which many checkpoints are scored."),
+    "init": ("init.Init", "Writes a task file for a dataset, or a sweep file."),
+    "config": ("config.Config", "Keeps connections to servers as profiles."),
 }
 """Where each command lies, a dataclass of its options or a group, and what it is for."""
+
+
+_ELSEWHERE = {
+    "operations": "list jobs, acpc show job, acpc cancel, acpc delete job",
+    "jobs": "list jobs",
+    "job": "show job",
+    "checkpoints": "list checkpoints, acpc show checkpoint, acpc load",
+    **{name: f"list {name}" for name in ("datasets", "tasks", "shifts", "anchor-sets")},
+}
+"""What somebody may mean who names a thing where a command belongs."""
 
 
 class _Loaded(Mapping[str, Any]):
@@ -72,6 +88,13 @@ class Program(Group):
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         """The names of the commands, which are not imported for it."""
         return list(COMMANDS)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's own
+        """The command that is meant; of a thing, the error names the commands that take it."""
+        meant = _ELSEWHERE.get(args[0])
+        if meant:
+            ctx.fail(f"No such command '{args[0]}'. Did you mean acpc {meant}?")
+        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         """Prints the help without importing the commands."""
@@ -111,35 +134,32 @@ def acpc(
 ) -> None:
     r"""Tells whether a frozen world model's predictions survive a visual change.
 
-    Every command talks to a server, at `--target` or `$ACPC_TARGET`.
+    Every command talks to a server: `--target`, `$ACPC_TARGET`, or a profile of `acpc config`.
 
     **Examples**
 
-        acpc checkpoints list
-        acpc compare --input pair.npz --checkpoint lewm-pusht --shift blur:15
-        acpc certify --input pool.npz --checkpoint lewm-pusht --shift gaussian_noise:0.02,0.05
-        acpc plan-paired --input moment.npz --checkpoint lewm-pusht --shift blur:15
+        acpc list checkpoints
+        acpc compare lewm-pusht --input pair.npz --shift blur:15
+        acpc certify lewm-pusht --input pool.npz --shift gaussian_noise:0.02,0.05
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
-        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest --shift blur
+        acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
         acpc diff before.json after.json
-        acpc init rooms.lance --output rooms.yaml
-        acpc anchors upload windows.npz
         acpc sweep run sweep.yaml
-        acpc watch /data/checkpoints --sweep sweep.yaml
-        acpc operations watch operations/5f0c9a
-        acpc study drift --checkpoints checkpoints.csv --out drift/
-        acpc report noise.sweep --output noise.html
+        acpc show job latest --wait
+        acpc report noise.sweep --out noise.html
 
-    **Exit codes**
+    **Exit codes** of every command
 
-        0    done; the screen passed, or was inconclusive without a reference
-        1    the server rejected the call, or could not answer it
-        2    wrong usage
-        3    the screen failed, `certify --require` was not met, or `diff --gate` found it worse
-        4    the job failed or was cancelled; a cell of the sweep has no score
-        5    undecided: the anchors are too few to say, or nothing was judged
-        130  interrupted; a job that was submitted goes on at the server
+        0    done; what was judged passed, or had no reference to be judged by
+        1    the server rejected the call or was away for too long; a study differs
+        2    wrong usage, a wrong file, scores that cannot be compared
+        3    the screen failed, or the checkpoint does not fit its data;
+             certify, plan-paired: what was required is not met;
+             limit: the weakest severity fails; diff --gate: B is surely worse
+        4    a job failed or was cancelled; a cell of a sweep has no score
+        5    undecided: too few anchors to say, or nothing was judged
+        130  interrupted; jobs that were submitted go on at the server
     """
 
 
@@ -147,5 +167,6 @@ def main() -> None:
     """Runs the command line; what stdout or a file refuses is one line on stderr."""
     # The C library logs to stderr what the command prints as one typed error.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    warnings.showwarning = lambda text, *_: print(f"warning: {text}", file=sys.stderr)
     with reported(lambda why: print(f"error: FAILED_PRECONDITION: {why}", file=sys.stderr)):
         app()

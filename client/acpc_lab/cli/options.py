@@ -3,28 +3,31 @@
 import enum
 import errno
 import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
-from acpc.contract import ScoreRequest, parse_grid
+from acpc.contract import WEIGHTS_SUFFIXES, parse_grid
 from acpc_client import (
     DEFAULT_TARGET,
     Access,
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
+    EvidenceOptions,
     Perturbation,
     make_access,
 )
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.cli import progress, render
-from acpc_lab.cli.command import CHECKPOINT, SERVER, Options, given, sets
+from acpc_lab.cli import profiles, render
+from acpc_lab.cli.command import SERVER, Options, given, sets
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
@@ -50,24 +53,6 @@ class Gate(enum.StrEnum):
     CONFIDENT = "confident"
 
 
-def _credential(variable: str, help: str, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
-    return typer.Option(envvar=variable, help=help, rich_help_panel=SERVER, **more)
-
-
-def _file(variable: str, help: str) -> Any:  # noqa: ANN401 - as typer.Option
-    return _credential(variable, help, exists=True, dir_okay=False)
-
-
-Patience = Annotated[
-    float | None,
-    typer.Option(
-        min=0,
-        metavar="SECONDS",
-        help="How long the server may be away at a stretch while jobs are submitted and followed; "
-        "0: fail at once [600, and 10 for a server that never answered].",
-        rich_help_panel=SERVER,
-    ),
-]
 FamilyWiseOption = Annotated[
     FamilyWise,
     typer.Option(
@@ -78,41 +63,31 @@ FamilyWiseOption = Annotated[
 Concurrency = Annotated[
     int | None, typer.Option(min=1, max=1000, help="Jobs at the server at a time [the file's].")
 ]
-Timeout = Annotated[
-    float | None,
-    typer.Option(
-        min=0.001,
-        metavar="SECONDS",
-        help="Deadline of each call; where the command waits for jobs, of the wait for all.",
-        rich_help_panel=SERVER,
-    ),
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No progress on stderr.", callback=progress.be_quiet)
-]
 
 
 @dataclass(frozen=True, kw_only=True)
-class OutputOptions(Options):
-    """Output options of a record or a list of them."""
+class Printed(Options):
+    """How an answer is printed."""
 
-    printed: Annotated[
+    form: Annotated[
         Format,
         typer.Option(
-            "--print", "-o", help="As a table; with every column (wide); JSON; names, one a line."
+            "--output",
+            "-o",
+            help="table; wide: with every column and row; json; csv.",
+            callback=render.print_as,
         ),
     ] = Format.TABLE
-    as_json: Annotated[bool, typer.Option("--json", help="Short for -o json.")] = False
-
-    @property
-    def form(self) -> Format:
-        """The format, by either option."""
-        return Format.JSON if self.as_json else Format(self.printed)
 
     @property
     def json(self) -> bool:
         """Whether JSON is wanted."""
         return self.form is Format.JSON
+
+    @property
+    def wide(self) -> bool:
+        """Whether everything is wanted."""
+        return self.form is not Format.TABLE
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
         """Prints a record or a result: its JSON, or what ``show`` prints of it."""
@@ -123,106 +98,70 @@ class OutputOptions(Options):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswerOptions(OutputOptions):
-    """Output options of a single answer."""
+class Followed(Printed):
+    """How an answer that takes a while is printed."""
 
-    printed: Annotated[
-        Literal["table", "json"],
-        typer.Option("--print", "-o", help="As tables and sentences, or as JSON."),
-    ] = "table"  # type: ignore[assignment]
-
-
-@dataclass(frozen=True, kw_only=True)
-class FollowOptions(AnswerOptions):
-    """Output options of an answer that takes a while, and of its progress."""
-
-    printed: Annotated[
-        Literal["table", "wide", "json"],
-        typer.Option(
-            "--print",
-            "-o",
-            help="As tables and sentences; with every row and both populations (wide); as JSON.",
-        ),
-    ] = "table"  # type: ignore[assignment]
-    quiet: Quiet = False
-
-    @property
-    def wide(self) -> bool:
-        """Whether the intervals of both populations are wanted."""
-        return self.form is Format.WIDE
-
-
-def _target_before(context: typer.Context, value: str | None) -> str | None:
-    source = context.get_parameter_source("target")
-    before: str | None = context.find_root().params.get("target")
-    after = source is not None and source.name == "COMMANDLINE"
-    return value if after else before or value
+    quiet: Annotated[
+        bool,
+        typer.Option("--quiet", "-q", help="Only the result and errors.", callback=render.be_quiet),
+    ] = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class FileServer(Options):
-    """The server to ask, where a sweep file may name one too, and the caller's credentials.
-
-    An API key has a variable only: others on the host see flags.
-    """
+class Server(Options):
+    """The server to ask. How to get in is said by a profile, or by variables (`acpc config`)."""
 
     target: Annotated[
         str | None,
         typer.Option(
-            envvar="ACPC_TARGET",
             metavar="HOST:PORT",
-            help=f"The server; several: A:PORT,B:PORT [a sweep file's, or {DEFAULT_TARGET}].",
-            callback=_target_before,
-        ),
-    ] = None
-    tls_ca: Annotated[
-        Path | None, _file("ACPC_TLS_CA", "PEM file of the certificate authority; turns TLS on.")
-    ] = None
-    tls_name: Annotated[
-        str | None, _credential("ACPC_TLS_NAME", "Name in the server's certificate; turns TLS on.")
-    ] = None
-    client_certificate: Annotated[
-        Path | None, _file("ACPC_CLIENT_CERTIFICATE", "PEM file with your certificate.")
-    ] = None
-    client_key: Annotated[Path | None, _file("ACPC_CLIENT_KEY", "PEM file with its key.")] = None
-    token_file: Annotated[
-        Path | None,
-        _file("ACPC_TOKEN_FILE", "File with a bearer token or API key; else ACPC_API_KEY has one."),
-    ] = None
-    insecure: Annotated[
-        bool,
-        typer.Option(
-            "--insecure",
-            help="Send the token in plain text to another host, too.",
+            help=f"The server; several: A:PORT,B:PORT [ACPC_TARGET, profile, {DEFAULT_TARGET}].",
+            callback=lambda ctx, value: value or ctx.find_root().params.get("target"),
             rich_help_panel=SERVER,
         ),
-    ] = False
+    ] = None
+    profile: Annotated[
+        str | None,
+        typer.Option(
+            envvar="ACPC_PROFILE",
+            metavar="NAME",
+            help="A connection of `acpc config` [the one in use].",
+            rich_help_panel=SERVER,
+        ),
+    ] = None
 
-    def access(self) -> Access:
-        """Returns the connection options as ``Access``."""
-        names = ("tls_ca", "tls_name", "client_certificate", "client_key", "token_file")
-        options = {name: getattr(self, name) for name in names}
-        made = make_access(**options, api_key=os.environ.get("ACPC_API_KEY"))
-        return {**made, "insecure": True} if self.insecure else made
+    def connection(self, target: str | None = None) -> dict[str, Any]:
+        """What the option, the variables and the profile say; ``target`` is that of a file.
+
+        Raises AcpcError: The profile cannot be read.
+        """
+        asked: dict[str, Any] = {"target": self.target} if self.target else {}
+        asked = profiles.variables() | asked
+        elsewhere = "target" in asked or target is not None
+        return profiles.chosen(self.profile, named_elsewhere=elsewhere) | asked
+
+    @cached_property
+    def timeout(self) -> float | None:
+        """Seconds of a call, or of a wait for jobs."""
+        seconds: float | None = self.connection().get("timeout")
+        return seconds
 
     def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client; ``target`` and ``access`` are those of the file."""
-        known: Access = {**access, **self.access()}
-        return AcpcClient(self.target or target or DEFAULT_TARGET, **known, **options)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Server(FileServer):
-    """The server that a command asks, and how long it is waited for."""
-
-    timeout: Timeout = None
-    patience: Patience = None
+        """A client; ``target`` and ``access`` are those of a file."""
+        known = self.connection(target)
+        waits = {name: known.pop(name, None) for name in ("timeout", "patience")}
+        where = known.pop("target", None) or target or DEFAULT_TARGET
+        insecure = bool(known.pop("insecure", False))
+        made = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
+        entry: Access = {**access, **made}
+        if insecure:
+            entry["insecure"] = True
+        return AcpcClient(where, **entry, **{**waits, **options})
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        waits = {"timeout": self.timeout, "patience": self.patience}
-        with reported(), self.client(None, {}, **waits, on_away=render.presence) as client:
+        with reported(), self.client(None, Access(), on_away=render.presence) as client:
             yield client
 
 
@@ -249,8 +188,8 @@ def require_folder(path: Path | None) -> Path | None:
     return path
 
 
-def suffix_of(formats: Sequence[str]) -> Callable[[Path | None], Path | None]:
-    """Checks that a path ends in one of the formats and that its folder takes files."""
+def out_option(help: str, formats: Sequence[str] = FORMATS, *flags: str) -> Any:  # noqa: ANN401
+    """An option with the file to write, which ends in one of some suffixes."""
 
     def check(path: Path | None) -> Path | None:
         if path is not None and path.suffix not in formats:
@@ -260,14 +199,8 @@ def suffix_of(formats: Sequence[str]) -> Callable[[Path | None], Path | None]:
             )
         return require_folder(path)
 
-    return check
-
-
-def output_option(help: str, formats: Sequence[str] = FORMATS, *flags: str) -> Any:  # noqa: ANN401
-    """An option with the file to write."""
-    return typer.Option(
-        *flags, dir_okay=False, writable=True, callback=suffix_of(formats), help=help
-    )
+    more: dict[str, Any] = {"metavar": "FILE", "dir_okay": False, "writable": True}
+    return typer.Option(*flags or ("--out",), callback=check, help=help, **more)
 
 
 GateOption = Annotated[
@@ -277,13 +210,11 @@ GateOption = Annotated[
         "may leave it undecided (exit 5)."
     ),
 ]
-_EXACT = ".json to read; .npz to load again exactly."
-AnchorValues = Annotated[
-    bool, typer.Option("--anchor-values", help="With the values of every anchor in the JSON.")
+ScoreOut = Annotated[
+    Path | None,
+    out_option("Also write the answer here: .json to read; .npz to load again exactly."),
 ]
-ScoreOutput = Annotated[Path | None, output_option(f"Also write the score here: {_EXACT}")]
-AnswerOutput = Annotated[Path, output_option(f"Where to: {_EXACT}")]
-_SHIFT = "The visual change, as gaussian_noise:0.08 or blur:15; `acpc shifts` lists all."
+_SHIFT = "The visual change, as gaussian_noise:0.08 or blur:15; `acpc list shifts` has all."
 Shift = Annotated[str, typer.Option(metavar="KIND:SEVERITY", help=_SHIFT)]
 Shifts = Annotated[
     list[str] | None,
@@ -322,6 +253,7 @@ def reported() -> Iterator[None]:
     except AcpcError as error:
         render.error(error)
         code = Exit.USAGE if isinstance(error, ArgumentError) else Exit.ERROR
+        code = Exit.JOB_ENDED_BADLY if error.job else code
         raise typer.Exit(code) from error
     except OSError as error:
         if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
@@ -331,32 +263,74 @@ def reported() -> Iterator[None]:
         raise typer.Exit(Exit.ERROR) from error
 
 
-Mode = Annotated[Any, sets(ScoreRequest, "numeric_mode")]
-WeightsOption = Annotated[str, sets(CheckpointRef, "weights", panel=CHECKPOINT)]
-Digest = Annotated[str, sets(CheckpointRef, "digest", panel=CHECKPOINT)]
+_WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))
+_REF = re.compile(rf"(.+?)(?::([^:/]+(?:{_WEIGHTS})))?(?:@([0-9a-f]{{64}}))?")
+CheckpointName = Annotated[
+    str,
+    typer.Argument(
+        metavar="CHECKPOINT",
+        help="Its folder at the server; NAME:FILE names one of several weights files, "
+        "NAME@DIGEST refuses other content.",
+    ),
+]
+
+
+def checkpoint_of(text: str) -> CheckpointRef:
+    """A checkpoint, named as ``NAME[:WEIGHTS][@DIGEST]``."""
+    found = _REF.fullmatch(text)
+    return CheckpointRef(*(part or "" for part in found.groups())) if found else CheckpointRef(text)
+
+
+def job_name(name: str) -> str:
+    """The name of a job, of which the id may be given alone."""
+    return name if name.startswith("operations/") else f"operations/{name}"
+
+
+Population = Annotated[
+    Any,
+    sets(
+        EvidenceOptions,
+        "population",
+        help="What a verdict is sure of: all windows of the dataset, or new trajectories like its "
+        "own, which takes more [dataset; trajectories where anchors were uploaded].",
+    ),
+]
+DRAW = ("seed", "frameskip", "one_per_episode", "window_future_frames", "sample")
+"""How anchors are drawn from a dataset, in a protocol file."""
+
+
+def _listed(episodes: str | None) -> str | None:
+    """Episodes as they are given, or those that a file here lists, a few on each line.
+
+    Raises typer.BadParameter: The file cannot be read.
+    """
+    if episodes is None or not episodes.startswith("@"):
+        return episodes
+    try:
+        return ",".join(Path(episodes[1:]).read_text("utf-8").replace(",", " ").split())
+    except (OSError, UnicodeDecodeError) as error:
+        wrong = f"cannot read {episodes[1:]}: {error}"
+        raise typer.BadParameter(wrong, param_hint="--episodes") from error
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorDraw(Options):
-    """How anchors are drawn from a dataset."""
+class AnchorCount(Options):
+    """How many anchors are drawn from a dataset."""
 
-    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors", panel=None)] = None
-    anchor_seed: Annotated[int | None, sets(DatasetAnchors, "seed", "--anchor-seed")] = None
-    frameskip: Annotated[int | None, sets(DatasetAnchors, "frameskip")] = None
-    one_per_episode: Annotated[
-        bool | None,
-        sets(DatasetAnchors, "one_per_episode", "--one-per-episode/--many-per-episode"),
+    anchors: Annotated[
+        int | None,
+        sets(DatasetAnchors, "count", "--anchors", help="How many [until decided, 400 at most]."),
     ] = None
-    window_future_frames: Annotated[int | None, sets(DatasetAnchors, "window_future_frames")] = None
-    sample: Annotated[Any, sets(DatasetAnchors, "sample")] = None
+    episodes: Annotated[
+        str | None,
+        sets(
+            DatasetAnchors,
+            "episodes",
+            metavar="WORDS|@FILE",
+            help="Only these: 0..99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
+        ),
+    ] = None
 
     def drawn(self) -> dict[str, Any]:
         """Returns the given options by the names of ``DatasetAnchors``."""
-        return given(
-            count=self.anchors,
-            seed=self.anchor_seed,
-            frameskip=self.frameskip,
-            one_per_episode=self.one_per_episode,
-            window_future_frames=self.window_future_frames,
-            sample=self.sample,
-        )
+        return given(count=self.anchors, episodes=_listed(self.episodes))

@@ -6,7 +6,6 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Generic
 
@@ -16,15 +15,6 @@ from acpc_lab.campaigns import CampaignProgress, OnUpdate, T, TaskState, TaskSta
 from acpc_lab.cli import render
 
 _LINE_S = 60.0
-
-_quiet = ContextVar("quiet", default=False)
-
-
-def be_quiet(wanted: bool) -> bool:
-    """Shows no progress in this command, or shows it."""
-    _quiet.set(wanted)
-    return wanted
-
 
 Show = Callable[[str, int, int, str], None]
 """Shows what is counted, how many are done, of how many (0: not known), and a remark."""
@@ -37,7 +27,7 @@ def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Sh
     ``first`` is shown before the first count; ``more`` are further columns of the bar.
     """
     console = render.console()
-    if _quiet.get():
+    if render.is_quiet():
         yield lambda what, done, total, remark: None
         return
     if not (live and console.is_terminal):
@@ -124,7 +114,7 @@ def shown(view: ProgressView[T], *, live: bool) -> Iterator[OnUpdate[T]]:
             if now.tasks:
                 show(f"{view.noun} done", now.done, len(now.tasks), view.remark(now))
 
-        yield (lambda now: None) if _quiet.get() else update
+        yield (lambda now: None) if render.is_quiet() else update
 
 
 def _duration(seconds: float) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from collections import Counter
+import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from contextvars import ContextVar
 from itertools import compress
 from operator import itemgetter
 from typing import Any
@@ -14,11 +15,7 @@ from typing import Any
 from acpc.console import Console
 from acpc.contract import TITLES, Record, Tabular, beside, cell
 from acpc_client import (
-    AnchorContents,
-    AnchorSet,
-    Checkpoint,
     DatasetAnchors,
-    DatasetFile,
     DrawsBound,
     Operation,
     PairComparison,
@@ -35,7 +32,27 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError
 
-from acpc_lab.cli.table import WIDE, Column, Format, prose, show
+from acpc_lab.cli.table import Column, Format, show, terminal_width
+
+_form: ContextVar[Format] = ContextVar("form", default=Format.TABLE)
+_quiet = ContextVar("quiet", default=False)
+
+
+def print_as(form: Format) -> Format:
+    """Prints tables in this form in this command; beside CSV, sentences go to stderr."""
+    _form.set(form)
+    return form
+
+
+def be_quiet(wanted: bool) -> bool:
+    """Prints the result and errors alone in this command, or also how it goes."""
+    _quiet.set(wanted)
+    return wanted
+
+
+def is_quiet() -> bool:
+    """Whether the result and errors alone are wanted."""
+    return _quiet.get()
 
 
 def console() -> Console:
@@ -48,9 +65,24 @@ def line(text: str) -> None:
     sys.stdout.write(f"{text}\n")
 
 
+def prose(text: str) -> None:
+    """Prints a sentence on stdout, on a terminal folded at words; beside CSV on stderr."""
+    width = terminal_width()
+    if _form.get() is Format.CSV:
+        note(text)
+    else:
+        line(textwrap.fill(text, width) if width else text)
+
+
 def note(text: str) -> None:
-    """Writes one plain line on stderr."""
-    sys.stderr.write(f"{text}\n")
+    """Writes one plain line on stderr, unless it shall be quiet."""
+    if not _quiet.get():
+        sys.stderr.write(f"{text}\n")
+
+
+def problem(text: str) -> None:
+    """Writes on stderr what went wrong."""
+    sys.stderr.write(f"error: {text}\n")
 
 
 def notes(sentences: Iterable[str], kind: str = "warning") -> None:
@@ -66,26 +98,26 @@ def presence(away: AcpcError | None) -> None:
 
 def error(failure: AcpcError) -> None:
     """Prints code, message, each field violation on a line, and the request id."""
-    note(f"error: {failure.code}: {failure.message}")
+    lines = [f"{failure.code}: {failure.message}"]
     for violation in failure.violations:
         words = f"{violation.field}: {violation.description}"
         if words != failure.message:
-            note(f"  {words}")
+            lines.append(f"  {words}")
     if failure.reason == "WEIGHTS_AMBIGUOUS":
-        note("  choose with --weights-file, for the reference with --reference-weights-file")
+        lines.append("  name one after the checkpoint: NAME:FILE")
     if failure.retry_after is not None:
-        note(f"  try again in {failure.retry_after:.1f} s")
+        lines.append(f"  try again in {failure.retry_after:.1f} s")
     if failure.request_id:
-        note(f"  request id: {failure.request_id}")
+        lines.append(f"  request id: {failure.request_id}")
+    problem("\n".join(lines))
 
 
-def result(answer: object, *, whole: bool = True) -> None:
+def result(answer: object) -> None:
     """The document of a result, of an operation with an answer, or of an answer.
 
-    Not ``whole``: a score without the values of every anchor, which are thousands of lines.
+    A score comes without the values of every anchor, which are thousands of lines: files have them.
     """
-    document = Result.of(answer).to_dict()
-    line(json.dumps(document if whole else _brief(document), indent=2, allow_nan=False))
+    line(json.dumps(_brief(Result.of(answer).to_dict()), indent=2, allow_nan=False))
 
 
 def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
@@ -100,27 +132,23 @@ def listing(
     form: Format,
     plain: Callable[[Any], object] = Record.to_dict,
 ) -> None:
-    """Items as a table, as their names (its first column), or as a JSON list of ``plain``."""
-    match form:
-        case Format.JSON:
-            line(json.dumps([plain(item) for item in items], indent=2))
-        case Format.NAME:
-            for item in items:
-                line(columns[0].cell(item))
-        case _ if not items:
-            note("there are none")
-        case _:
-            show(columns, items, wide=form is Format.WIDE)
+    """Items as a table, or as a JSON list of ``plain``."""
+    if form is Format.JSON:
+        line(json.dumps([plain(item) for item in items], indent=2))
+    elif not items and form is not Format.CSV:
+        note("there are none")
+    else:
+        show(columns, items, form)
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table of text on stdout."""
-    show([Column(title, itemgetter(at)) for at, title in enumerate(titles)], rows)
+    show([Column(title, itemgetter(at)) for at, title in enumerate(titles)], rows, _form.get())
 
 
 def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
     """A table of items on stdout; each column as ``Column`` has it."""
-    show([Column(*each) for each in wanted], items)
+    show([Column(*each) for each in wanted], items, _form.get())
 
 
 def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
@@ -167,7 +195,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
     table(titles, rows)
 
     def both(what: str, top1: float | None, elite: float | None) -> None:
-        line(f"{what}: winner {cell(top1)}{f', elite set {cell(elite)}' * with_elites}")
+        prose(f"{what}: winner {cell(top1)}{f', elite set {cell(elite)}' * with_elites}")
 
     if answer.clean_gaps is not None:
         gaps = answer.clean_gaps
@@ -182,7 +210,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
 def _may_change(what: str, bounds: Sequence[DrawsBound], shifts: Sequence[Perturbation]) -> None:
     """One line per random shift: how often its draws may change the choice."""
     for bound in bounds:
-        line(f"{what}, {shifts[bound.spec_index]}: {bound}")
+        prose(f"{what}, {shifts[bound.spec_index]}: {bound}")
 
 
 def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
@@ -209,21 +237,21 @@ def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
     if answer.clean_gaps:
         top1 = cell(min(gaps.top1 for gaps in answer.clean_gaps))
         elite = cell(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
-        line(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+        prose(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
     _may_change("plan", answer.plan_may_change, shifts)
     receipt(answer.receipt)
 
 
 def receipt(proof: Receipt) -> None:
     """Prints the digests, code version and device that the numbers come from."""
-    line(
+    prose(
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"
     )
     if proof.weights_read:
-        line(f"weights: {proof.weights_read} (acpc-server import takes others: --weights-key)")
+        prose(f"weights: {proof.weights_read} (acpc-server import takes others: --weights-key)")
     if proof.reference_weights_read:
-        line(f"weights of the reference: {proof.reference_weights_read}")
+        prose(f"weights of the reference: {proof.reference_weights_read}")
 
 
 def tabular(answer: Tabular) -> None:
@@ -249,26 +277,28 @@ def asked(job: Operation, *, shifts: int = 1) -> str:
     against = f" against {request.reference.name}" if request.reference else ""
     shift = f"{shifts} shifts" if shifts > 1 else str(request.shift)
     caller = f", by {job.caller}" if job.caller else ""
-    return f"asked: {request.checkpoint.name}{against} under {shift}, on {_source(job)}{caller}"
+    return f"asked: {request.checkpoint.name}{against} under {shift}, on {source_of(job)}{caller}"
 
 
-def _source(job: Operation) -> str:
+def source_of(job: Operation) -> str:
     """Where the anchors of a scoring job come from."""
     source = job.request and job.request.anchors
     if isinstance(source, DatasetAnchors):
         return f"{source.dataset}, task {source.task}"
-    return f"anchor set {source[:_DIGITS]}" if source else "-"
+    return f"anchor set {source[:DIGITS]}" if source else "-"
 
 
+DIGITS = 12
+"""Digits of a digest that name it as well as all of them."""
 _RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
 """Rows of a score that are shown with ``-o wide`` alone."""
 
 
 def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
     """The verdict in words, what was asked, then the checkpoint beside its reference."""
-    said, colon, why = answer.verdict.summary.partition(": ")
-    why = why if colon and " " not in said else answer.verdict.summary  # "Passes: " once
-    prose(f"{answer.verdict.outcome.name}: {why}")
+    outcome, why = answer.verdict.outcome.name, answer.verdict.summary
+    begun = re.match(r"(Passes|Fails)\b", why)
+    prose(f"{outcome}{why[begun.end() :]}" if begun else f"{outcome}: {why}")
     if answer.certainty:
         prose(f"how sure: {answer.certainty}")
     if asked:
@@ -277,110 +307,6 @@ def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
     kept = [wide or name not in _RARE for name in held[""]]
     _shown({title: compress(column, kept) for title, column in held.items()}, answer.meaning())
     receipt(answer.receipt)
-    for sentence in answer.rounding_notes:
-        line(f"warning: {sentence}")
+    for sentence in (*answer.fit_notes, *answer.rounding_notes):
+        prose(f"warning: {sentence}")
     notes(answer.evidence.notes if answer.evidence else ())
-
-
-def _mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
-    return f"{item.size_bytes / 2**20:.1f}"
-
-
-def _moment(at: datetime | None) -> str:
-    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
-
-
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.date().isoformat()
-
-
-def _done(item: Operation) -> str:
-    progress = item.progress
-    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
-
-
-_DIGITS = 12
-CHECKPOINTS = (
-    Column("name", "name"),
-    Column("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
-    Column("weights", "weights", rank=2),
-    Column("MiB", _mebibytes, rank=3),
-    Column("family", lambda item: item.model.family if item.model else "-", rank=4),
-    Column("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=_DIGITS),
-)
-DATASETS = (
-    Column("name", "name"),
-    Column("format", lambda one: one.format or "hdf5", rank=1),
-    Column("MiB", _mebibytes, rank=2),
-)
-TASKS = (
-    Column("name", "name"),
-    Column("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
-    Column("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
-    Column("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
-)
-ANCHOR_SETS = (
-    Column("digest", "digest", short=_DIGITS),
-    Column("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
-    Column("anchors", "anchors", rank=2),
-    Column("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
-    Column("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
-    Column("MiB", _mebibytes, rank=7),
-    Column("made", lambda item: _day(item.create_time), rank=3),
-    Column("expires", lambda item: _day(item.expire_time), rank=5),
-)
-OPERATIONS = (
-    Column("name", "name", short=len("operations/") + 8),
-    Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
-    Column("shift", lambda item: item.request.shift if item.request else "-", rank=2),
-    Column("state", lambda item: item.state.name.lower()),
-    Column("progress", _done, rank=4),
-    Column("created", lambda item: _moment(item.create_time), rank=3),
-    Column("caller", lambda item: item.caller or "-", rank=5),
-    Column("anchors from", _source, rank=WIDE),
-    Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
-    Column("attempts", "attempts", rank=WIDE),
-)
-
-
-def anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
-    """One anchor set, a line for each thing to know."""
-    expires = f"{_day(item.expire_time)}, later when it is used"
-    rows = {
-        "digest": item.digest,
-        "anchors": item.anchors,
-        "frames": f"{item.history} of history, {item.horizon} of future",
-        "pixels": f"{item.height} x {item.width}",
-        "action block width": item.action_block_dim,
-        "state width": item.state_dim,
-        "size": f"{_mebibytes(item)} MiB",
-        **_extras(item),
-        **_contents(contents),
-        "made": _day(item.create_time),
-        "expires": "never" if item.expire_time is None else expires,
-        "description": item.description or "-",
-    }
-    source = item.source
-    if source is not None:
-        drawn = f"{source.dataset}, task {source.task}, seed {source.seed}"
-        rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
-    for name, value in rows.items():
-        line(f"{name:<20}{value}")
-
-
-def _contents(held: AnchorContents | None) -> dict[str, Any]:
-    if held is None:
-        return {}
-    shown = (f"{x} ({count})" for x, count in sorted(Counter(held.labels.tolist()).items()))
-    far = {} if held.radius is None else {"states apart": cell(held.radius)}
-    return {"labels": ", ".join(shown), **far}
-
-
-def _extras(item: AnchorSet) -> dict[str, Any]:
-    groups, probes = (
-        ", ".join(f"{group} ({count})" for group, count in found.items())
-        for found in (item.groups, item.directions)
-    )
-    others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
-    rows = {"views": groups, "directions": probes, "further arrays": ", ".join(others)}
-    return {name: text for name, text in rows.items() if text}

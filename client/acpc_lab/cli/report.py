@@ -1,16 +1,23 @@
 """``acpc report``."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 from acpc_client import Access, RetryPolicy
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
-from acpc_lab.cli.operations import full_name
-from acpc_lab.cli.options import FamilyWiseOption, FileServer, Timeout, reported, require_folder
+from acpc_lab.cli.options import (
+    FamilyWiseOption,
+    Server,
+    job_name,
+    out_option,
+    reported,
+    require_folder,
+)
 from acpc_lab.evidence import FamilyWise
 from acpc_lab.tables import FORMATS
 
@@ -22,10 +29,6 @@ _JOB = "operations/"
 _PICTURES_TIMEOUT_S = 20.0
 
 
-def _label(help: str, *flags: str) -> Any:  # noqa: ANN401 - as typer.Option
-    return typer.Option(*flags, help=help, rich_help_panel="Labels of a sweep")
-
-
 class Sources(NamedTuple):
     """The content of sources, and the server that they name."""
 
@@ -35,7 +38,7 @@ class Sources(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report(FileServer):
+class Report(Server):
     """Writes the report of a sweep or of jobs: one HTML file that needs no network.
 
     A sweep may be unfinished, and its report is made from its folder alone; a server is asked for
@@ -43,9 +46,9 @@ class Report(FileServer):
 
     **Examples**
 
-        acpc report noise.sweep --output noise.html --figures figures/
-        acpc report operations/5f0c9a --output job.html
-        acpc report before.npz after.npz --output compared.html
+        acpc report noise.sweep --out noise.html --figures figures/
+        acpc report operations/5f0c9a --out job.html
+        acpc report before.npz after.npz --out compared.html
     """
 
     sources: Annotated[
@@ -56,9 +59,9 @@ class Report(FileServer):
             "request id, latest); or files with scores.",
         ),
     ]
-    output: Annotated[
-        Path, typer.Option("--output", "-o", dir_okay=False, help="The HTML file to write.")
-    ] = Path("report.html")
+    out: Annotated[Path, out_option("The HTML file to write.", (".html", ".htm"))] = Path(
+        "report.html"
+    )
     figures: Annotated[
         Path | None,
         typer.Option(file_okay=False, help="Also write figures here, as SVG, PNG and CSV."),
@@ -75,15 +78,18 @@ class Report(FileServer):
     no_pictures: Annotated[
         bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
     ] = False
-    level: Annotated[str, _label("Label with the augmentation level.")] = ""
-    training_run: Annotated[str, _label("Label with the training run.", "--run")] = ""
-    task: Annotated[str, _label("Label with the task.")] = ""
-    timeout: Timeout = None
+    label: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="level|run|task=LABEL",
+            help="Of a sweep: the label that is the augmentation level, the training run or the "
+            "task; repeatable.",
+        ),
+    ] = None
 
     def run(self) -> None:
         """Reads the sources, and writes the page."""
-        for path in (self.output, self.figures):
-            require_folder(path)
+        require_folder(self.figures)
         with reported():
             found = self._read()
             data = found.data.with_(focus=tuple(self.focus or ()), family_wise=self.family_wise)
@@ -95,7 +101,7 @@ class Report(FileServer):
         """Writes the page, with pictures where a server has them; says what is missing."""
         from acpc_lab import report as reports  # noqa: PLC0415  slow
 
-        data, output = found.data, self.output
+        data, output = found.data, self.out
         if not self.no_pictures and reports.missing(data):
             soon = {
                 "timeout": self.timeout or _PICTURES_TIMEOUT_S,
@@ -127,8 +133,8 @@ class Report(FileServer):
             raise typer.BadParameter(f"found {found}, wanted one kind of source")
         match kinds.pop():
             case "jobs":
-                with self.client(None, {}, timeout=self.timeout) as client:
-                    jobs = [full_name(source) for source in self.sources]
+                with self.client(None, {}) as client:
+                    jobs = [job_name(source) for source in self.sources]
                     return Sources(reports.from_operations(client, jobs, title=self.title))
             case "files with scores":
                 made = reports.from_files(self.sources, shift=self.shift, title=self.title)
@@ -136,9 +142,19 @@ class Report(FileServer):
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])
-        names = reports.LabelNames(self.level, self.training_run, self.task)
+        names = reports.LabelNames(**_labels(self.label or ()))
         data = reports.from_sweep(results, labels=names, title=self.title)
         return Sources(data, *reports.server_of(results))
+
+
+def _labels(texts: Sequence[str]) -> dict[str, str]:
+    found = dict(text.partition("=")[::2] for text in texts)
+    unknown = set(found) - {"level", "run", "task"}
+    if unknown:
+        raise typer.BadParameter(
+            f"found {unknown.pop()!r}, wanted level, run or task", param_hint="--label"
+        )
+    return found
 
 
 def _kind(source: str) -> str:

@@ -3,10 +3,10 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 import typer
+from acpc.contract import ScoreRequest
 from acpc_client import (
     AcpcClient,
     CheckpointRef,
@@ -19,37 +19,44 @@ from acpc_client import (
     ScoreProtocol,
     Thresholds,
     UntilDecided,
-    load_thresholds,
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import PROTOCOL, given, sets
+from acpc_lab.cli.command import sets
 from acpc_lab.cli.follow import ScoreOptions, exit_of, finish, follow, submitting
 from acpc_lab.cli.gates import by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
-    AnchorDraw,
-    Digest,
+    DRAW,
+    AnchorCount,
+    CheckpointName,
     Exit,
     Gate,
-    Mode,
-    Options,
+    Population,
     Server,
     Shift,
-    WeightsOption,
-    as_usage,
+    checkpoint_of,
     read_grid,
 )
+from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
     "weights", "extra_horizons", "extra_quantiles",
 )  # fmt: skip
+_KEYS = {
+    **keys_of(ScoreProtocol, _PROTOCOL, "protocol"),
+    **keys_of(Thresholds, ("ir", "sr"), "thresholds"),
+    **keys_of(EvidenceOptions, ("confidence", "resamples", "seed"), "evidence"),
+    **keys_of(DatasetAnchors, DRAW, "anchors"),
+    **keys_of(ScoreRequest, ("numeric_mode",)),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnchorChoice(AnchorDraw):
-    """Where the anchors of a score come from."""
+class OnAnchors(AnchorCount):
+    """A checkpoint, and the anchors that it is measured on."""
 
+    checkpoint: CheckpointName
     dataset: Annotated[
         str | None, typer.Option(help="HDF5 file below the server's dataset root.")
     ] = None
@@ -65,12 +72,12 @@ class AnchorChoice(AnchorDraw):
         ),
     ] = None
 
-    def source(self) -> DatasetAnchors | str:
-        """The dataset, or the digest of the set.
+    def source(self, **drawn: Any) -> DatasetAnchors | str:  # noqa: ANN401 - of DatasetAnchors
+        """The anchors, drawn so.
 
-        Raises typer.BadParameter: Both a dataset and a set are named, or neither.
+        Raises typer.BadParameter: Both a dataset and a set, or neither.
         """
-        drawn = self.drawn()
+        drawn |= self.drawn()
         if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:
@@ -82,113 +89,66 @@ class AnchorChoice(AnchorDraw):
 
 
 @dataclass(frozen=True, kw_only=True)
-class MeasureChoice(Options):
-    """How IR and SR are measured, and what passes."""
+class Asked(OnAnchors):
+    """What is scored, on which anchors, and how."""
 
-    reading: Annotated[Any, sets(ScoreProtocol, "reading", "--protocol")] = None
-    draws: Annotated[int | None, sets(ScoreProtocol, "draws")] = None
-    seed: Annotated[int | None, sets(ScoreProtocol, "seed")] = None
-    horizon: Annotated[int | None, sets(ScoreProtocol, "horizon")] = None
-    quantile: Annotated[float | None, sets(ScoreProtocol, "quantile")] = None
-    margin: Annotated[float | None, sets(ScoreProtocol, "margin")] = None
-    neighbourhood: Annotated[float | None, sets(ScoreProtocol, "neighbourhood")] = None
-    partner_past: Annotated[Any, sets(ScoreProtocol, "partner_past")] = None
-    weights: Annotated[Any, sets(ScoreProtocol, "weights")] = None
-    extra_horizons: Annotated[Any, sets(ScoreProtocol, "extra_horizons")] = None
-    extra_quantiles: Annotated[Any, sets(ScoreProtocol, "extra_quantiles")] = None
-    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
-    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
-    thresholds_file: Annotated[
-        Path | None,
-        typer.Option(
-            "--thresholds",
-            metavar="FILE",
-            exists=True,
-            dir_okay=False,
-            help="Thresholds that `acpc study thresholds --output` wrote, in place of --t-ir and "
-            "--t-sr; its digest is in the receipt.",
-            rich_help_panel=PROTOCOL,
-        ),
-    ] = None
-    confidence: Annotated[float | None, sets(EvidenceOptions, "confidence")] = None
-    resamples: Annotated[int | None, sets(EvidenceOptions, "resamples")] = None
-    evidence_seed: Annotated[int | None, sets(EvidenceOptions, "seed", "--evidence-seed")] = None
-    population: Annotated[Any, sets(EvidenceOptions, "population")] = None
-    until_decided: Annotated[
-        int | None, sets(UntilDecided, "batch", "--until-decided", panel=None)
-    ] = None
-    numeric_mode: Mode = None
+    keys: ClassVar[Keys] = _KEYS
 
-    def asked(self) -> dict[str, Any]:
-        """Returns the options as arguments of the client; the rest is the paper's, at 95 %.
-
-        Raises typer.BadParameter: A file and numbers of thresholds, or no thresholds in the file.
-        """
-        sure = {"confidence": self.confidence, "resamples": self.resamples}
-        batch = self.until_decided
-        return {
-            "protocol": ScoreProtocol(**given(**{x: getattr(self, x) for x in _PROTOCOL})),
-            "thresholds": self._thresholds(),
-            "evidence": EvidenceOptions(
-                **given(**sure, seed=self.evidence_seed, population=self.population)
-            ),
-            "until_decided": None if batch is None else UntilDecided(batch),
-            **given(numeric_mode=self.numeric_mode),
-        }
-
-    def _thresholds(self) -> Thresholds:
-        """The thresholds; what was not given is the paper's.
-
-        Raises typer.BadParameter: A file and numbers, or no thresholds in the file.
-        """
-        by_hand = given(ir=self.t_ir, sr=self.t_sr)
-        if self.thresholds_file is None:
-            return Thresholds(**by_hand)
-        if by_hand:
-            raise typer.BadParameter(
-                "has both thresholds; leave out --t-ir and --t-sr, or leave out the file",
-                param_hint="--thresholds",
-            )
-        with as_usage("--thresholds"):
-            chosen = load_thresholds(self.thresholds_file)
-        render.notes(chosen.warnings, f"warning: {self.thresholds_file}")
-        return chosen.thresholds
-
-
-@dataclass(frozen=True, kw_only=True)
-class Judged(Options):
-    """The checkpoint that is scored, and the one it is compared with."""
-
-    checkpoint: Annotated[str, typer.Argument(help="Checkpoint at the server: its folder.")]
-    weights_file: WeightsOption = ""
-    digest: Digest = ""
     reference: Annotated[
         str | None,
-        typer.Option(help="Unaugmented checkpoint of the same task; without it none can pass."),
+        typer.Option(
+            metavar="CHECKPOINT",
+            help="Unaugmented checkpoint of the same task; without it none can pass.",
+        ),
     ] = None
-    reference_weights_file: WeightsOption = ""
-    reference_digest: Digest = ""
+    protocol: ProtocolOption = None
+    population: Population = None
+    until_decided: Annotated[
+        int | None,
+        sets(
+            UntilDecided,
+            "batch",
+            "--until-decided",
+            help="Stop as soon as the verdict is sure, looking first after so many anchors.",
+        ),
+    ] = None
 
     def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
-        """Both; ``needed`` says why there must be a reference, empty: there need not be one.
+        """Both checkpoints; ``needed`` says why there must be a reference.
 
-        Raises typer.BadParameter: No reference where one is needed, or a part without its name.
+        Raises typer.BadParameter: No reference where one is needed.
         """
-        scored = CheckpointRef(self.checkpoint, self.weights_file, self.digest)
-        parts = (self.reference_weights_file, self.reference_digest)
-        if self.reference is not None:
-            return scored, CheckpointRef(self.reference, *parts)
-        if needed or any(parts):
-            wrong = f"name one: {needed}" if needed else "name the reference, too"
-            raise typer.BadParameter(wrong, param_hint="--reference")
-        return scored, None
+        if needed and self.reference is None:
+            raise typer.BadParameter(f"name one: {needed}", param_hint="--reference")
+        named = checkpoint_of(self.reference) if self.reference else None
+        return checkpoint_of(self.checkpoint), named
+
+    def asked(self) -> tuple[DatasetAnchors | str, dict[str, Any]]:
+        """The anchors, and what else is asked as arguments of the client.
+
+        Raises typer.BadParameter: A wrong protocol, both a dataset and a set, or neither.
+        """
+        read = read_protocol(self.protocol, self.keys)
+        anchors = self.source(**read.pop("anchors", {}))
+        limits = read.pop("thresholds", {})
+        sure = read.pop("evidence", {}) | (
+            {"population": self.population} if self.population else {}
+        )
+        how = {
+            "protocol": ScoreProtocol(**read.pop("protocol", {})),
+            "thresholds": limits if isinstance(limits, Thresholds) else Thresholds(**limits),
+            "evidence": EvidenceOptions(**sure),
+            "until_decided": UntilDecided(self.until_decided) if self.until_decided else None,
+            **read,
+        }
+        return anchors, how
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
+class Score(Asked, ScoreOptions, Server):
     r"""Is this checkpoint fit to ship under a visual shift?
 
-    Submits a scoring job, shows its progress, and prints the score and the verdict. A grid of
+    Submits a scoring job, shows its progress, and prints the verdict and the numbers. A grid of
     shifts, or `--shift everyday`, is a job each, with one table and what is sure of all together.
     Interrupting the wait does not stop the job.
 
@@ -199,26 +159,19 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
         acpc score lewm-tworooms --anchor-set latest --shift blur:15 --no-wait
         acpc score lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift everyday
+        acpc score lewm-tworooms --anchor-set latest --shift blur:15 \
+            --protocol '{protocol: {draws: 9}, thresholds: thresholds.json}'
 
-    A training pipeline can gate on the exit code. With `--gate confident` it stops only for what is
-    sure, and can tell "fails" from "too few anchors to say":
+    A training pipeline can stop on the exit code. With `--gate confident` it stops only for what is
+    sure, and exits with 5 where there are too few anchors to say:
 
-        acpc score "$CHECKPOINT" --reference baseline --output score.json \
+        acpc score "$CHECKPOINT" --reference baseline --out score.json \
             --dataset tworoom.h5 --task tworoom --shift blur:15 --gate confident || exit 1
 
-    **How many anchors decide?** Without `--anchors` and `--protocol` it measures until it is
-    decided, 400 at most. Of the dataset's windows 100 decide a perfect checkpoint (relative IR 0.1,
-    SR 1), 200 most good ones (0.15, 0.99) and nearly all that fail clearly; near a threshold none
-    may. Of new trajectories it takes several times as many episodes.
-
-    `--junit FILE` writes the verdict where GitLab, Jenkins and others look for it; in GitHub
-    Actions a failure is also an annotation of the run.
-
-    **Exit codes**: 0 passed, or inconclusive without a reference; 3 the screen failed (without a
-    reference: SR is below its threshold); 5 undecided, with `--gate confident` alone: the anchors
-    are too few to say, or there is no reference to judge by; 4 the job failed or was cancelled;
-    1 error, also a server that was away for too long while the job goes on, and one too old for
-    `--gate confident`; 2 usage; 130 interrupted.
+    **How many anchors?** Without `--anchors` and a protocol it measures until it is decided, 400 at
+    most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
+    and nearly all that clearly fail; near a threshold no number may do. With
+    `--population trajectories` it takes several times as many episodes.
     """
 
     shift: Shift
@@ -235,11 +188,12 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
             raise typer.BadParameter(
                 "it needs a verdict; leave out --no-wait", param_hint="--junit"
             )
-        shifts, anchors = read_grid([self.shift]), self.source()
-        if len(shifts) > 1 and self.output is not None:
-            raise typer.BadParameter("holds one score; name one shift", param_hint="--output")
+        shifts = read_grid([self.shift])
+        if len(shifts) > 1 and self.out is not None:
+            raise typer.BadParameter("holds one score; name one shift", param_hint="--out")
+        anchors, how = self.asked()
         with self.connect() as client:
-            jobs = self._submit(client, shifts, anchors)
+            jobs = self._submit(client, shifts, anchors, how)
             if self.no_wait:
                 for job in jobs:
                     render.result(job.submitted) if self.json else render.line(job.name)
@@ -247,22 +201,24 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
             ended = []
             for job, shift in zip(jobs, shifts, strict=True):
                 render.note(f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else ""))
-                ended.append(follow(client, job.name, timeout=self.timeout, output=self.output))
+                ended.append(follow(client, job.name, timeout=self.timeout, out=self.out))
             if len(ended) == 1:
-                name = f"{self.checkpoint} under {shifts[0]}"
-                finish(ended[0], self, name)
+                finish(ended[0], self, f"{self.checkpoint} under {shifts[0]}")
             self._finish_all(client, shifts, ended)
 
     def _submit(
-        self, client: AcpcClient, shifts: Sequence[Perturbation], anchors: DatasetAnchors | str
+        self,
+        client: AcpcClient,
+        shifts: Sequence[Perturbation],
+        anchors: DatasetAnchors | str,
+        how: dict[str, Any],
     ) -> list[ScoreJob]:
         checkpoint, reference = self.refs()
-        asked = self.asked()
         with submitting(self.request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
             return [
                 client.score_checkpoint(
-                    checkpoint, anchors, shift, reference=reference, request_id=name, **asked
+                    checkpoint, anchors, shift, reference=reference, request_id=name, **how
                 )
                 for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
@@ -281,7 +237,7 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
                 render.error(job.error)
                 render.note(f"  {job.name} {job.state.name.lower()}")
             if self.json:
-                render.result(job, whole=self.anchor_values)
+                render.result(job)
         if any(job.error is not None for job in ended):
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         data = from_operations(client, ended)
@@ -306,7 +262,7 @@ class Score(Judged, AnchorChoice, MeasureChoice, ScoreOptions, Server):
         if not self.json:
             for sentence in [*claims(data), *failing(data)]:
                 render.prose(sentence)
-            render.line(render.asked(ended[0], shifts=len(shifts)))
-            render.table(("shift", "relative IR", "SR", "by the numbers", "for sure"), rows)
+            render.prose(render.asked(ended[0], shifts=len(shifts)))
+            render.table(("shift", "relative IR", "SR", "verdict", "95 % sure of all"), rows)
         publish("acpc score", cases, self.junit)
         raise typer.Exit(exit_of(found))

@@ -1,98 +1,206 @@
-"""Makes a study from rows or from checkpoints at a server, prints it and writes its bundle."""
+"""``acpc study``: the paper's studies from rows or checkpoints, and what checks their folders."""
 
-import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 import typer
-from acpc.contract import Reading, parse
+from acpc.contract import ScoreProtocol, StudyRequest
+from acpc_client import CemBudget, DatasetAnchors, Result, save_result
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given
+from acpc_lab.cli.command import Command, Options, group, in_words
 from acpc_lab.cli.options import (
-    AnchorDraw,
+    DRAW,
+    AnchorCount,
     Exit,
-    FollowOptions,
-    Mode,
+    Followed,
+    Printed,
     Server,
-    as_usage,
+    out_option,
     read_grid,
     reported,
 )
 from acpc_lab.cli.progress import ProgressView, shown
-from acpc_lab.studies import bundle
-from acpc_lab.tables import Rows, read_rows, sha256
+from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.studies import STUDIES, bundle
+from acpc_lab.tables import read_rows, sha256, to_csv
 
-_FILE: dict[str, Any] = {"exists": True, "dir_okay": False}
-_SOURCE: dict[str, Any] = {"metavar": "FILE", "rich_help_panel": "Where the rows come from: one of"}
+app = group(
+    "study",
+    "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
+    "verified and plotted again without a GPU.",
+)
+_FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
+_VIEW: ProgressView[studies.MeasuringTask] = ProgressView("checkpoints", "submitting")
+Folder = Annotated[
+    Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
+]
 
 
-def source_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A file as a source of a bundle, and its content to keep there."""
-    content = path.read_bytes()
-    return {"kind": "file", "name": path.name, "sha256": sha256(content)}, {path.name: content}
+def keys_of_study(study: studies.Study) -> Keys:
+    """What a protocol file of a study may say: its parameters, and what it asks the server for."""
+    keys = dict(keys_of(study.parameters, [f.name for f in dataclasses.fields(study.parameters)]))
+    if study.ask is not None:
+        request: Any = type(study.ask.request)
+        left_out = ("shifts", "budget", "reading" if request is ScoreProtocol else "")
+        names = [f.name for f in dataclasses.fields(request) if f.name not in left_out]
+        keys |= keys_of(request, names)
+        if hasattr(study.ask.request, "budget"):
+            budget = [f.name for f in dataclasses.fields(CemBudget)]
+            keys |= keys_of(CemBudget, budget, "budget")
+        keys |= {**keys_of(DatasetAnchors, DRAW, "anchors")}
+        keys |= keys_of(StudyRequest, ("numeric_mode",))
+    return keys
 
 
+@app.command("run", cls=Command)
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions(FollowOptions):
-    """A study's command: its parameters are those of its options that the study names."""
+class Run(Followed, AnchorCount, Server):
+    """Makes a study, from rows that were measured before or from checkpoints at a server.
 
-    study: ClassVar[studies.Study]
+    STUDY is thresholds, shifts, drift, planner, geometry, sensitivity, horizons or collapse;
+    `acpc study run STUDY` alone explains it: what it asks, the columns of its files, the keys of
+    its protocol. When the command is interrupted, the same command finds its jobs again.
 
+    **Examples**
+
+        acpc study run drift --checkpoints unaugmented.csv --out drift/
+        acpc study run drift --rows drift/rows.csv --protocol '{alpha: 10}'
+        acpc study run thresholds --rows sweep.csv --thresholds thresholds.json
+    """
+
+    name: Annotated[str, typer.Argument(metavar="STUDY", help="Which study.")]
+    rows: Annotated[
+        Path | None, typer.Option(help="Rows that were measured before, as CSV.", **_FILE)
+    ] = None
+    checkpoints: Annotated[
+        Path | None,
+        typer.Option(help="Checkpoints to measure at the server, as CSV; needs --out.", **_FILE),
+    ] = None
     out: Annotated[
         Path | None,
         typer.Option(
-            "--out",
-            metavar="FOLDER",
-            file_okay=False,
-            help="Write a bundle: rows, summary, figures.",
+            metavar="FOLDER", file_okay=False, help="Write a bundle: rows, summary, figures."
+        ),
+    ] = None
+    protocol: ProtocolOption = None
+    shifts: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shift", metavar="KIND:SEVERITY", help="Instead of the paper's; KIND:A,B is a grid."
+        ),
+    ] = None
+    thresholds: Annotated[
+        Path | None,
+        out_option(
+            "Of thresholds: also write those that do best on all tasks, for later scores.",
+            (".json",),
+            "--thresholds",
+        ),
+    ] = None
+    family: Annotated[
+        str, typer.Option(help="Whose thresholds to write, where the rows have several families.")
+    ] = ""
+    thresholds_from: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER", exists=True, file_okay=False, help="Of shifts: a threshold study's."
         ),
     ] = None
 
-    def check(self) -> None:
-        """Rejects a folder that cannot take a bundle, before any work is done.
+    def run(self) -> None:
+        """Makes the study, prints it, and writes the bundle."""
+        study = STUDIES.get(self.name)
+        if study is None:
+            wanted = ", ".join(STUDIES)
+            raise typer.BadParameter(f"found {self.name!r}, wanted one of {wanted}")
+        measured = study.ask is not None and self.checkpoints is not None
+        if measured == (self.rows is not None):
+            for text in _explained(study):
+                render.line(text)
+            one = "--rows or --checkpoints" if study.ask else "--rows"
+            raise typer.BadParameter(f"give {one}: the file with the columns above")
+        read = read_protocol(self.protocol, keys_of_study(study))
+        with reported():
+            if self.out is not None:
+                bundle.require_free(self.out)
+            parameters = _parameters(study, read)
+            if self.rows is not None:
+                self._from_rows(study, self.rows, parameters)
+                return
+        if self.out is None or self.checkpoints is None:
+            raise typer.BadParameter("is missing; results are written there", param_hint="--out")
+        with reported():
+            ask = self._ask(study, read)
+            file, inputs = _source_of(self.checkpoints)
+            listed = read_rows(self.checkpoints, studies.CheckpointRows)
+            drawn = self.drawn() | read.get("anchors", {})
+            cells = studies.read_checkpoints(listed, **drawn)
+            study.check(cells, parameters)
+            found = self._measure(cells, ask)
+            answers = [(item.row, item.answer) for item in found]
+            held = (study.gather or _gathered(study))(answers, parameters, render.note)
+            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
+            self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
-        Raises ArgumentError: It holds a study already.
-        """
-        if self.out is not None:
-            bundle.require_free(self.out)
+    def _from_rows(self, study: studies.Study, path: Path, parameters: Any) -> None:  # noqa: ANN401
+        rows: Any = read_rows(path, study.rows)
+        file, inputs = _source_of(path)
+        sources = [file]
+        if self.thresholds_from is not None:
+            held = bundle.read(self.thresholds_from)
+            rows = studies.chosen_elsewhere(rows, held.evidence())
+            sources.append(
+                {"kind": "study", "name": self.thresholds_from.name, "digest": held.digest}
+            )
+        evidence = studies.Evidence.of(study, rows, parameters)
+        self._finish(evidence, sources, inputs)
+        if self.thresholds is not None:
+            chosen = studies.calibrated(evidence.rows, evidence.parameters, self.family)
+            request = evidence.result(sources).request
+            save_result(Result("thresholds", chosen, request), self.thresholds)
+            pair = f"relative IR at most {chosen.ir:g}, SR at least {chosen.sr:g}"
+            render.note(f"wrote {self.thresholds}: {pair}")
+            render.notes(chosen.warnings)
 
-    def parameters(self) -> studies.Parameters:
-        """The parameters of the summary; one that the request has too takes the same option.
+    def _ask(self, study: studies.Study, read: dict[str, Any]) -> studies.Ask:
+        """The request to measure on each checkpoint, with what the options say."""
+        usual = study.ask
+        assert usual is not None  # noqa: S101 - its rows are measured
+        request: Any = usual.request
+        names = {item.name for item in dataclasses.fields(request)}
+        changes = {name: value for name, value in read.items() if name in names - {"budget"}}
+        if "budget" in read:
+            changes["budget"] = dataclasses.replace(request.budget, **read["budget"])
+        grid = tuple(read_grid(self.shifts or ()))
+        if grid and "shifts" in names:
+            changes["shifts"] = grid
+        elif grid:
+            if usual.shift is None or len(grid) > 1:
+                raise typer.BadParameter("this study takes one", param_hint="--shift")
+            usual = dataclasses.replace(usual, shift=grid[0])
+        mode = {name: read[name] for name in ("numeric_mode",) if name in read}
+        return dataclasses.replace(usual, request=dataclasses.replace(request, **changes), **mode)
 
-        Raises ArgumentError: One is out of range.
-        """
-        names = [item.name for item in dataclasses.fields(self.study.parameters)]
-        values = given(**{name: getattr(self, name) for name in names})
-        if isinstance(values.get("reading"), Reading):
-            values["reading"] = str(values["reading"])
-        if "no_onset" in values:
-            with contextlib.suppress(ValueError):  # a word
-                values["no_onset"] = float(values["no_onset"])
-        return self.study.parameters(**values)
-
-    def finish(
-        self,
-        evidence: studies.Evidence,
-        sources: Sequence[Mapping[str, Any]],
-        inputs: Mapping[str, bytes],
+    def _finish(
+        self, evidence: studies.Evidence, sources: Sequence[Any], inputs: dict[str, bytes]
     ) -> None:
         """Prints the summary and, with a folder, writes the bundle and its figures."""
         if self.json:
             render.result(evidence.result(sources))
         else:
-            render.line(evidence.study.question)
+            render.prose(evidence.study.question)
             for part in evidence.study.shown(evidence.summary):
                 if isinstance(part, str):
-                    render.line(part)
+                    render.prose(part)
                 else:
                     render.columns(part.items, *part.columns)
-            render.line(f"in the paper: {evidence.study.paper}")
+            render.prose(f"in the paper: {evidence.study.paper}")
         out = self.out
         if out is None:
             return
@@ -107,88 +215,6 @@ class StudyOptions(FollowOptions):
             render.note(f"  draw them later: acpc study plot {held.folder}")
         render.note(f"wrote {out}: study {held.digest[:12]}")
         render.note(f"  check it: acpc study verify {out}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class OfRows(StudyOptions):
-    """A study of rows that other programs wrote."""
-
-    rows: Annotated[Path, typer.Argument(metavar="ROWS", help="CSV.", **_FILE)]
-
-
-_VIEW: ProgressView[studies.MeasuringTask] = ProgressView("checkpoints", "submitting")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measured(StudyOptions, AnchorDraw, Server):
-    """A study from rows, or from checkpoints that are measured at a server."""
-
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV of checkpoints to measure at the server; needs --out.", **_SOURCE, **_FILE
-        ),
-    ] = None
-    rows: Annotated[
-        Path | None,
-        typer.Option(
-            help="Rows that were measured before, as CSV; needs no server.", **_SOURCE, **_FILE
-        ),
-    ] = None
-    numeric_mode: Mode = None
-
-    def run(self) -> None:
-        """Makes the study, prints it, and writes the bundle."""
-        if (self.checkpoints is None) == (self.rows is None):
-            found = "neither" if self.rows is None else "both"
-            raise typer.BadParameter(f"found {found} --checkpoints and --rows; give one of them")
-        study = self.study
-        with reported():
-            self.check()
-            parameters, ask = self.parameters(), self.ask()
-            if self.rows is not None:
-                read: Rows = read_rows(self.rows, study.rows)
-                file, inputs = source_of(self.rows)
-                self.finish(studies.Evidence.of(study, read, parameters), [file], inputs)
-                return
-        if self.out is None or self.checkpoints is None:
-            raise typer.BadParameter("is missing; results are written there", param_hint="--out")
-        with reported():
-            file, inputs = source_of(self.checkpoints)
-            listed = read_rows(self.checkpoints, studies.CheckpointRows)
-            rows = studies.read_checkpoints(listed, **self.drawn())
-            study.check(rows, parameters)
-        measured = self._measure(rows, ask)
-        with reported():
-            answers = [(item.row, item.answer) for item in measured]
-            if study.gather is None:
-                held = studies.gathered(study.rows, answers)
-            else:
-                held = study.gather(answers, parameters, render.note)
-            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
-            self.finish(evidence, [file, *(item.source() for item in measured)], inputs)
-
-    def ask(self) -> studies.Ask:
-        """Builds the request to measure on each checkpoint from the given options."""
-        usual = self.study.ask
-        assert usual is not None  # noqa: S101 - its rows are measured
-        shift: str | None = getattr(self, "shift", None)
-        with as_usage("--shift"):
-            chosen = parse(shift) if shift else usual.shift
-        mode = given(numeric_mode=self.numeric_mode)
-        return dataclasses.replace(
-            usual, request=self._changed(usual.request), shift=chosen, **mode
-        )
-
-    def _changed(self, record: Any) -> Any:  # noqa: ANN401 - a request
-        """The record with the options that are named as its fields."""
-        names = [item.name for item in dataclasses.fields(record)]
-        values = given(**{name: getattr(self, name, None) for name in names})
-        if "shifts" in values:
-            values["shifts"] = tuple(read_grid(values["shifts"]))
-        if "budget" in names:
-            values["budget"] = self._changed(record.budget)
-        return dataclasses.replace(record, **values)
 
     def _measure(
         self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
@@ -215,3 +241,113 @@ class Measured(StudyOptions, AnchorDraw, Server):
                 render.error(error)
                 render.note(f"  {failed[0]}; the same command does it again")
                 raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
+
+
+def _source_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """A file as a source of a bundle, and its content to keep there."""
+    content = path.read_bytes()
+    return {"kind": "file", "name": path.name, "sha256": sha256(content)}, {path.name: content}
+
+
+def _gathered(study: studies.Study) -> Any:  # noqa: ANN401 - as Study.gather
+    return lambda answers, parameters, note: studies.gathered(study.rows, answers)
+
+
+def _parameters(study: studies.Study, read: dict[str, Any]) -> studies.Parameters:
+    """The parameters of the summary; one that the request has too takes the same value."""
+    names = {item.name for item in dataclasses.fields(study.parameters)}
+    values = {name: value for name, value in read.items() if name in names}
+    if "reading" in values:
+        values["reading"] = str(values["reading"])
+    return study.parameters.from_dict(values)
+
+
+def _explained(study: studies.Study) -> Iterator[str]:
+    """What a study answers, the columns of its files, and the keys of its protocol."""
+    yield study.question
+    if study.about:
+        yield f"\n{study.about}"
+    yield "\nExamples:"
+    yield from (f"  {example}" for example in study.examples)
+    kinds: dict[str, Any] = {"--rows": study.rows}
+    if study.ask is not None:
+        kinds = {"--checkpoints": studies.CheckpointRows, **kinds}
+    for option, kind in kinds.items():
+        yield f"\nColumns of {option}:"
+        for field in kind.fields():
+            yield f"  {field.name}: {field.column.about}" + "; may be absent" * (
+                field.column.optional
+            )
+    yield "\nKeys of --protocol:"
+    for key, (record, name) in keys_of_study(study).items():
+        yield f"  {key}: {in_words(record, name)}"
+
+
+@app.command("verify", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Verify(Printed):
+    """Is a study what its folder says?
+
+    Compares the SHA-256 of every file with the manifest, computes the summary again from the rows
+    and compares every number. Exits with 1 where something differs, naming the first difference.
+
+    **Example**
+
+        acpc study verify drift/
+    """
+
+    folder: Folder
+
+    def run(self) -> None:
+        """Verifies it."""
+        with reported():
+            found = studies.verify(self.folder)
+        if self.json or found.difference is None:
+            what = f"{found.study} study {found.digest}"
+            held = f"{found.files} files and {found.values} values"
+            self.answer(found, lambda: render.line(f"OK: {what}: {held}"))
+        if found.difference is not None:
+            render.problem(f"first difference: {found.difference}")
+            raise typer.Exit(Exit.ERROR)
+
+
+@app.command("plot", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Plot(Options):
+    """Draws the figures of a study again, from its rows. Needs no server and no GPU.
+
+    **Example**
+
+        acpc study plot drift/
+    """
+
+    folder: Folder
+
+    def run(self) -> None:
+        """Draws them."""
+        with reported():
+            held = bundle.read(self.folder)
+            drawn = bundle.draw(held, held.evidence())
+        for name in drawn.figures:
+            render.line(str(self.folder / name))
+
+
+@app.command("paper", cls=Command)
+@dataclass(frozen=True, kw_only=True)
+class Paper(Options):
+    """Prints the rows that the paper prints, as CSV: an example of the input, and its check.
+
+    **Example**
+
+        acpc study paper shifts > pairs.csv && acpc study run shifts --rows pairs.csv
+    """
+
+    study: Annotated[str, typer.Argument(metavar="STUDY", help="shifts or collapse.")]
+
+    def run(self) -> None:
+        """Prints them."""
+        with reported():
+            if self.study not in studies.PAPER_ROWS:
+                wanted = ", ".join(studies.PAPER_ROWS)
+                raise ArgumentError("STUDY", f"found {self.study!r}, wanted one of {wanted}")
+            render.line(to_csv(studies.PAPER_ROWS[self.study]()).rstrip("\n"))

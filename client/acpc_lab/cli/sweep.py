@@ -12,119 +12,68 @@ from acpc_client import AcpcClient, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
-from acpc_lab.cli.command import Command, Options, group
+from acpc_lab.cli.command import Command, group
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Concurrency,
     Exit,
     FamilyWiseOption,
-    FileServer,
+    Followed,
     Gate,
-    OutputOptions,
-    Patience,
-    Quiet,
+    Printed,
+    Server,
     interruptible,
-    output_option,
+    out_option,
     reported,
-    require_folder,
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
-from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults, example
-from acpc_lab.tables import TABLE_FORMATS, write_whole
+from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults
+from acpc_lab.tables import TABLE_FORMATS
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
-Output = Annotated[
+Out = Annotated[
     Path | None,
-    output_option(
-        "Also write this: .csv with one row per cell, or .json with all of it.",
-        TABLE_FORMATS,
-    ),
+    out_option("Also write this: .csv with one row per cell, or .json with all.", TABLE_FORMATS),
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _File(FileServer):
+class _File(Server):
     """A sweep file, and the server of the sweep."""
 
-    file: Annotated[
-        Path,
-        typer.Argument(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
-    ]
-    patience: Patience = None
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", exists=True, help="The sweep file.")]
 
     @contextmanager
-    def connect(self, sweep: Sweep) -> Iterator[AcpcClient]:
+    def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
         spec = sweep.spec
         render.notes(spec.warnings)
-        with self.client(spec.target, spec.access, patience=self.patience) as client:
+        with self.client(spec.target, spec.access) as client:
             yield client
-
-
-@app.command("init", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Init(Options):
-    """Writes a sweep file with every key in it, explained."""
-
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", help="The file to write.")] = Path(
-        "sweep.yaml"
-    )
-
-    def run(self) -> None:
-        """Writes it."""
-        file = self.file
-        if file.exists():
-            raise typer.BadParameter(f"{file} is there already; name another file")
-        require_folder(file)
-        with reported():
-            write_whole(file, example(file).encode())
-        render.line(f"{file}: written; change it, then run: acpc sweep check {file}")
-
-
-@app.command("check", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Check(OutputOptions, _File):
-    """Resolves a sweep file against the server and lists its cells; submits nothing."""
-
-    def run(self) -> None:
-        """Lists the cells."""
-        with reported():
-            sweep = Sweep.load(self.file)
-            with self.connect(sweep) as client:
-                plan = sweep.preview(client)
-        if self.json:
-            render.line(json.dumps(plan.to_document()["cells"], indent=1))
-            return
-        render.listing(plan.cells, sweep_tables.PLANNED, self.form)
-        render.note(f"{len(plan.cells)} cells")
 
 
 @app.command("run", cls=Command)
 @dataclass(frozen=True, kw_only=True)
-class Run(OutputOptions, _File):
+class Run(Followed, _File):
     r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
 
     Run it again after any interruption, of the network, of this machine or of the server: cells
     that are done are not repeated, and jobs under way are found again, also without the folder
-    beside the file. A cell that fails does not stop the others.
+    beside the file. A cell that fails does not stop the others. `acpc init sweep.yaml` writes a
+    file to begin with.
 
     **Examples**
 
         acpc sweep run sweep.yaml
         acpc sweep run sweep.yaml --submit-only        # close the lid; later:
         acpc sweep run sweep.yaml --watch
-        acpc sweep run gate.yaml --gate confident --output gate.csv || exit 1
+        acpc sweep run gate.yaml --gate confident --out gate.csv || exit 1
         acpc sweep run gate.yaml --junit gate.xml      # for the CI system's list of tests
 
-    **Exit codes**: 0 every cell passed, or was inconclusive without a reference (a checkpoint that
-    is its own reference is there for comparison and does not count); 3 a cell failed the screen
-    (0 with `--no-gate`); 5 nothing was judged, or, with `--gate confident`, none surely fails and
-    one is undecided or has no reference;
-    4 a cell has no score, or its inputs changed at the server meanwhile; 1 the server rejected a
-    call, was away for too long, or the time was over; 2 wrong usage or a wrong sweep file;
-    130 interrupted, and the jobs go on. With `--submit-only`: 0 all submitted, 4 some rejected.
+    The exit code is that of the worst cell. A checkpoint that is its own reference is there for
+    comparison and does not count. With `--submit-only`: 0 all submitted, 4 some rejected.
     """
 
     watch: Annotated[
@@ -140,9 +89,6 @@ class Run(OutputOptions, _File):
         bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
     ] = False
     concurrency: Concurrency = None
-    timeout: Annotated[
-        float | None, typer.Option(min=0.001, metavar="SECONDS", help="For the whole run [none].")
-    ] = None
     no_gate: Annotated[
         bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
     ] = False
@@ -153,9 +99,8 @@ class Run(OutputOptions, _File):
         ),
     ] = None
     family_wise: FamilyWiseOption = FamilyWise.HOLM
-    output: Output = None
+    out: Out = None
     junit: JunitOption = None
-    quiet: Quiet = False
 
     def run(self) -> None:
         """Runs, watches or submits; prints the results, and gates."""
@@ -167,11 +112,11 @@ class Run(OutputOptions, _File):
             with interruptible(
                 "interrupted: submitted jobs go on at the server",
                 f"  go on:      acpc sweep run {self.file}",
-                f"  cancel all: acpc sweep cancel {self.file}",
+                f"  cancel all: acpc cancel {self.file}",
             ):
                 results = self._followed(sweep).corrected(self.family_wise)
-            if self.output is not None:
-                _save(results, self.output)
+            if self.out is not None:
+                _save(results, self.out)
         if self.submit_only:
             sent = sum(bool(item.operation) for item in results)
             render.line(f"{sent} of {len(results)} submitted")
@@ -182,7 +127,7 @@ class Run(OutputOptions, _File):
     def _followed(self, sweep: Sweep) -> SweepResults:
         """Runs, watches or submits, and shows how it goes."""
         live = not self.json
-        with self.connect(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
+        with self.asking(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
             options: RunOptions = {"timeout": self.timeout, "on_update": on_update}
             if self.watch:
                 return sweep.watch(client, **options)
@@ -194,7 +139,8 @@ class Run(OutputOptions, _File):
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         sweep_tables.results_table(results, self.form)
         sweep_tables.failures(results.failed)
-        render.notes(results.inconsistencies, "error")
+        for sentence in results.inconsistencies:
+            render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
             publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
@@ -211,90 +157,85 @@ class Run(OutputOptions, _File):
             raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
 
 
-@app.command("status", cls=Command)
+@app.command("show", cls=Command)
 @dataclass(frozen=True, kw_only=True)
-class Status(OutputOptions, _File):
-    """Shows where a sweep is; asks the server once about the jobs under way."""
+class Show(Printed, _File):
+    """Shows what was measured so far; of a sweep that has not begun, the cells it would have.
 
+    Asks the server once about the jobs under way. `-o csv` and `--out` have every number.
+
+    **Examples**
+
+        acpc sweep show noise.yaml --plan       # which cells the file means; submits nothing
+        acpc sweep show noise.yaml              # where it is
+        acpc sweep show noise.sweep --out noise.csv
+    """
+
+    plan: Annotated[
+        bool, typer.Option("--plan", help="List the cells that the file means at this server.")
+    ] = False
     offline: Annotated[
         bool, typer.Option("--offline", help="Only what this machine knows; ask no server.")
     ] = False
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
-
-    def run(self) -> None:
-        """Shows it."""
-        with reported():
-            sweep = Sweep.load(self.file)
-            results = sweep.results()
-            if not self.offline and results.unfinished:
-                try:
-                    with self.connect(sweep) as client:
-                        results = sweep.refresh(client)
-                except ServerAway as error:
-                    render.note(f"as of the last contact: {error.message}")
-                except FailedPrecondition as error:
-                    render.note(f"as of its journal: {error.message}")
-        results = results.corrected(self.family_wise)
-        sweep_tables.results_table(results, self.form)
-        if self.form in (Format.NAME, Format.JSON):
-            return
-        sweep_tables.failures(results.failed)
-        render.line(results.headline())
-
-
-@app.command("results", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Export(OutputOptions):
-    """Exports what was measured; prints CSV without `--output`. Asks no server."""
-
-    place: Annotated[
-        Path, typer.Argument(metavar="SWEEP", exists=True, help="The sweep file, or its folder.")
-    ]
-    output: Output = None
     anchors: Annotated[
-        bool, typer.Option("--anchors", help="One row per cell and anchor instead of per cell.")
+        bool, typer.Option("--anchors", help="In CSV: a row per cell and anchor, not per cell.")
     ] = False
     family_wise: FamilyWiseOption = FamilyWise.HOLM
+    out: Out = None
 
     def run(self) -> None:
-        """Writes or prints it."""
-        if self.json and (self.anchors or self.output is not None):
-            raise typer.BadParameter(
-                "prints the whole result; give neither --anchors nor --output", param_hint="--json"
-            )
+        """Shows it, or writes it."""
+        if self.anchors and self.form is not Format.CSV and self.out is None:
+            raise typer.BadParameter("is for -o csv and --out", param_hint="--anchors")
         with reported():
-            results = SweepResults.open(self.place).corrected(self.family_wise)
-            if self.json:
-                sweep_tables.results_table(results, Format.JSON)
-                return
-            rows = results.anchor_rows() if self.anchors else results.rows()
-            if self.output is None:
-                render.line(rows.to_csv().rstrip("\n"))
-                return
-            if self.anchors:
-                rows.save(self.output)
+            if self.file.is_dir():
+                results = SweepResults.open(self.file)
             else:
-                _save(results, self.output)
-        render.line(f"{self.output}: {len(rows)} rows")
+                sweep = Sweep.load(self.file)
+                if self.plan or not (self.offline or sweep.folder.exists()):
+                    self._plan(sweep)
+                    return
+                results = self._now(sweep)
+            results = results.corrected(self.family_wise)
+            if self.out is not None:
+                count = _save(results, self.out, self.anchors)
+                render.line(f"{self.out}: {count} rows")
+            elif self.form is Format.CSV:
+                rows = results.anchor_rows() if self.anchors else results.rows()
+                render.line(rows.to_csv().rstrip("\n"))
+            else:
+                sweep_tables.results_table(results, self.form)
+                if not self.json:
+                    sweep_tables.failures(results.failed)
+                    render.prose(results.headline())
+
+    def _plan(self, sweep: Sweep) -> None:
+        with self.asking(sweep) as client:
+            plan = sweep.preview(client)
+        if self.json:
+            render.line(json.dumps(plan.to_document()["cells"], indent=1))
+            return
+        render.listing(plan.cells, sweep_tables.PLANNED, self.form)
+        render.note(f"{len(plan.cells)} cells")
+
+    def _now(self, sweep: Sweep) -> SweepResults:
+        results = sweep.results()
+        if not self.offline and results.unfinished:
+            try:
+                with self.asking(sweep) as client:
+                    return sweep.refresh(client)
+            except ServerAway as error:
+                render.note(f"as of the last contact: {error.message}")
+            except FailedPrecondition as error:
+                render.note(f"as of its journal: {error.message}")
+        return results
 
 
-def _save(results: SweepResults, output: Path) -> None:
-    """Writes one row per cell, or the whole result as JSON."""
-    if output.suffix == ".json":
-        save_result(results.result(), output)
+def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:
+    """Writes one row per cell or anchor, or the whole result as JSON."""
+    rows = results.anchor_rows() if anchors else results.rows()
+    if out.suffix == ".json" and not anchors:
+        save_result(results.result(), out)
     else:
-        results.rows().save(output)
-
-
-@app.command("cancel", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Cancel(_File):
-    """Asks for every job under way to be cancelled; `run` takes the sweep up again."""
-
-    def run(self) -> None:
-        """Asks for it."""
-        with reported():
-            sweep = Sweep.load(self.file)
-            with self.connect(sweep) as client:
-                asked = sweep.cancel(client)
-        render.line(f"{asked} cancellations requested")
+        rows.save(out)
+    return len(rows)

@@ -10,7 +10,7 @@ from acpc_client import Outcome
 from acpc_lab.cli import render
 from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import ProgressView
-from acpc_lab.cli.table import WIDE, Column, Format, prose
+from acpc_lab.cli.table import WIDE, Column, Format
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
@@ -38,23 +38,19 @@ def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
     if form is Format.JSON:
         render.line(results.result().to_json(indent=1))
         return
-    if form is Format.NAME:
-        for item in results:
-            render.line(item.cell.id)
-        return
     known = any(item.evidence is not None for item in results)
     if known:
         from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
 
         data = from_sweep(results)
         for sentence in [*claims(data), *failing(data)]:
-            prose(sentence)
-    most = len(results) if form is Format.WIDE else _MAX_ROWS
+            render.prose(sentence)
+    most = _MAX_ROWS if form is Format.TABLE else len(results)
     render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
     if len(results) > most:
-        render.line(f"and {len(results) - most} more; acpc sweep results has all of them")
+        render.prose(f"and {len(results) - most} more: -o wide")
     for score in [item.score for item in results if item.score][:1]:
-        prose(score.meaning())
+        render.prose(score.meaning())
     if results.limits:
         render.columns(results.limits[:most], *_LIMITS)
 
@@ -64,7 +60,7 @@ def failures(items: tuple[CellResult, ...]) -> None:
     for item in items[:_MAX_ROWS]:
         why = f" ({item.error})" if item.error else ""
         job = f" {item.operation}" if item.operation else ""
-        render.note(f"error: {item.cell.title}: {item.state.value}{job}{why}")
+        render.problem(f"{item.cell.title}: {item.state.value}{job}{why}")
 
 
 def _judged(item: CellResult, outcome: Outcome | None) -> str:
@@ -95,7 +91,7 @@ PLANNED = (
     Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
     Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
-_SHOWN = ("shift", "seed", "state", "ir_relative", "sr")
+_SHOWN = ("shift", "seed", "state", "ir_relative", "sr", "skill")
 COLUMNS = (
     Column("checkpoint", "name"),
     *(
@@ -122,7 +118,7 @@ def in_words(item: CellResult) -> str:
     """A score in a few words; empty without one."""
     if item.score is None:
         return ""
-    ir, sr, verdict = (column.cell(item) for column in COLUMNS[-3:])
+    ir, sr, _, verdict = (column.cell(item) for column in COLUMNS[-4:])
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 

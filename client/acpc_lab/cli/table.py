@@ -6,11 +6,11 @@ text is folded. Elsewhere a table is plain aligned text of any width, for other 
 
 from __future__ import annotations
 
+import csv
 import enum
 import re
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from typing import Any, Literal, NamedTuple
@@ -35,7 +35,7 @@ class Format(enum.StrEnum):
     TABLE = "table"
     WIDE = "wide"
     JSON = "json"
-    NAME = "name"
+    CSV = "csv"
 
 
 class Column(NamedTuple):
@@ -117,15 +117,14 @@ def text_of(table: Table, width: int | None) -> str:
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def prose(text: str) -> None:
-    """Prints a sentence on stdout, on a terminal folded at words."""
-    width = terminal_width()
-    sys.stdout.write(f"{textwrap.fill(text, width) if width else text}\n")
-
-
-def show(columns: Sequence[Column], items: Iterable[object], *, wide: bool = False) -> None:
+def show(columns: Sequence[Column], items: Iterable[object], form: Format = Format.TABLE) -> None:
     """Prints the table of some records on stdout."""
-    width = terminal_width()
+    if form is Format.CSV:
+        rows = [[column.cell(item) for column in columns] for item in items]
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([[column.title for column in columns], *rows])
+        return
+    wide, width = form is Format.WIDE, terminal_width()
     table, dropped = drawn(columns, items, width or _ENDLESS, wide=wide)
     if width is None:
         sys.stdout.write(text_of(table, width))

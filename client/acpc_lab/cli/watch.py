@@ -19,9 +19,9 @@ from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
 from acpc_lab.cli.options import (
     Concurrency,
-    FileServer,
-    FollowOptions,
+    Followed,
     Gate,
+    Server,
     interruptible,
     reported,
 )
@@ -66,9 +66,10 @@ class _Reporter:
             number = "" if epoch is None else f" epoch {epoch}"
             render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
         sys.stdout.flush()  # whoever reads a pipe is not kept waiting
-        render.notes(scored.results.inconsistencies, "error")
+        for sentence in scored.results.inconsistencies:
+            render.problem(sentence)
         render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome is Outcome.FAILED:
+        if self.on_fail is not None and scored.outcome.rejects:
             self._run(self.on_fail, scored)
 
     def _run(self, command: str, scored: ScoredCheckpoint) -> None:
@@ -101,7 +102,7 @@ class _Reporter:
                 if process.returncode:
                     raise subprocess.CalledProcessError(process.returncode, command)
         except (OSError, subprocess.SubprocessError) as error:
-            render.note(f"error: --on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
+            render.problem(f"--on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
 
     @contextlib.contextmanager
     def published(self, watching: Watching, junit: Path | None, sweep: Path) -> Iterator[None]:
@@ -119,14 +120,14 @@ class _Reporter:
         finally:
             for arrival in watching.unplanned:
                 name = f"{arrival.ref.name} {arrival.ref.weights}"
-                render.note(f"error: {name} was not scored")
+                render.problem(f"{name} was not scored")
                 self.outcomes.append(Outcome.UNSPECIFIED)
                 self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
             publish("acpc watch", self.cases, junit, str(sweep))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Watch(FollowOptions, FileServer):
+class Watch(Followed, Server):
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 
     The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
@@ -136,7 +137,7 @@ class Watch(FollowOptions, FileServer):
     overwritten with other content is scored again.
 
     What is known lies in `NAME.watch` beside the sweep file, which `acpc report` and
-    `acpc sweep results` read. Stop the watch in any way and start it again: it goes on where it
+    `acpc sweep show` read. Stop the watch in any way and start it again: it goes on where it
     was, and no checkpoint is scored twice. A server or a folder that is away is waited for.
 
     **Examples**
@@ -146,13 +147,8 @@ class Watch(FollowOptions, FileServer):
             --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
-    `--junit` is written when the watch ends.
-
-    **Exit codes**, over the checkpoints of this run: 0 all passed, or were inconclusive without a
-    reference; 3 one failed; 5 nothing was judged, as nothing was new, or with `--gate confident`
-    none surely fails, and one is undecided or has no reference; 4 one has no score; 1 the folder or
-    the journal cannot be used, or the server was away for too long; 2 wrong usage or a wrong sweep
-    file; 130 interrupted, and the jobs go on. Without `--once` a watch goes on until it is stopped.
+    The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
+    `--once` a watch goes on until it is stopped. `--junit` is written when it ends.
     """
 
     directory: Annotated[
@@ -200,16 +196,6 @@ class Watch(FollowOptions, FileServer):
         ),
     ] = None
     junit: JunitOption = None
-    patience: Annotated[
-        float | None,
-        typer.Option(
-            min=0,
-            metavar="SECONDS",
-            help="How long the server may be away at a stretch [without end; with --once 600, and "
-            "10 for a server that never answered].",
-            rich_help_panel="Server",
-        ),
-    ] = None
 
     def run(self) -> None:
         """Watches the folder, and gates in the end."""
@@ -239,6 +225,6 @@ class Watch(FollowOptions, FileServer):
                 once=self.once,
                 interval=self.interval,
                 concurrency=self.concurrency,
-                patience=self.patience,
+                patience=self.connection(None).get("patience"),
                 on_update=on_update,
             )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,10 @@ from acpc.datasets import (
     OTHERS,
     Dataset,
     DrawnWindows,
+    Normaliser,
+    StatisticsCache,
     TaskPreset,
+    action_blocks,
     compressed,
     draw_windows,
     load_preset,
@@ -104,6 +108,50 @@ def drawn_from(
             trajectory_ids=drawn.trajectory_ids,
             proprio=drawn.proprio,
         )
+
+
+@dataclass(frozen=True)
+class ActionScale:
+    """How actions become what a checkpoint takes: normalised, and joined to blocks.
+
+    Attributes:
+        normaliser: Of each coordinate of an action over the dataset.
+        frameskip: Actions in a block.
+    """
+
+    normaliser: Normaliser
+    frameskip: int
+
+    def blocks(self, actions: NDArray[Any]) -> NDArray[np.float32]:
+        """Actions (..., blocks * frameskip, width) as blocks (..., blocks, frameskip * width)."""
+        *batch, rows, width = np.shape(actions)
+        flat = np.reshape(actions, (-1, rows, width))
+        made = action_blocks(flat, self.normaliser, frameskip=self.frameskip)
+        return made.reshape(*batch, *made.shape[1:])
+
+    def actions(self, blocks: NDArray[Any]) -> NDArray[np.float64]:
+        """Blocks, as a planner finds them, as actions in the units of the dataset."""
+        *batch, steps, width = np.shape(blocks)
+        made: NDArray[np.float64] = np.reshape(
+            blocks, (*batch, steps * self.frameskip, width // self.frameskip)
+        ).astype(np.float64)
+        scale = self.normaliser.statistics
+        return made if scale is None else made * scale.std + scale.mean
+
+
+def action_scale(path: str | Path, task: str, *, frameskip: int | None = None) -> ActionScale:
+    """Reads how the actions of a dataset here are normalised, as training and server do it.
+
+    ``task`` is a preset or a task file; ``frameskip`` is its own unless given. Reads the column of
+    actions once. Raises as :func:`drawn_from`.
+    """
+    found = read_task(task)
+    with open_dataset(Path(path)) as dataset:
+        column = dataset.numeric_column(found.action.column)
+        known = found.action.fitted(
+            dataset, column, ddof=found.action_ddof, known=StatisticsCache()
+        )
+    return ActionScale(known, frameskip or found.frameskip)
 
 
 def read_task(name: str) -> TaskPreset:

@@ -159,6 +159,8 @@ class Family:
         if any(cell is None for cell in cells):
             return None
         outcomes = {cell.confident_outcome for cell in cells if cell is not None}
+        if Outcome.DOES_NOT_FIT in outcomes:
+            return Outcome.DOES_NOT_FIT
         agreed = outcomes in ({Outcome.PASSED}, {Outcome.INCONCLUSIVE})
         return outcomes.pop() if agreed else Outcome.UNDECIDED
 

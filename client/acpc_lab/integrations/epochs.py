@@ -72,7 +72,7 @@ class ScoringOptions(Access, total=False):
     Attributes:
         reference: The unaugmented checkpoint of the same task, run and family [none].
         protocol: How IR and SR are measured [the paper's protocol].
-        thresholds: Numbers, or a file of ``acpc study thresholds --output`` [0.30 and 0.95].
+        thresholds: Numbers, or a file of ``acpc study run thresholds --out`` [0.30 and 0.95].
         numeric_mode: Arithmetic of the network [the server's].
         evidence: How sure verdicts are made to be, over all epochs together [95 %].
         error_halflife: Epochs over which half of the error of a confident verdict is spent, so that

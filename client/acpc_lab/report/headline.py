@@ -48,12 +48,13 @@ def _single(cell: CellResult) -> Headline:
     sentence = {
         Outcome.PASSED: f"{cell.name} passes the screen under {cell.shift}.",
         Outcome.FAILED: f"{cell.name} fails the screen under {cell.shift}.",
+        Outcome.DOES_NOT_FIT: f"{cell.name} does not fit these data.",
     }.get(verdict.outcome, f"The screen is inconclusive about {cell.name} under {cell.shift}.")
     if where is REFERENCE:
         sentence = f"{cell.name} is a reference: it is compared with itself."
     certain = cell.score.certainty
     lines = (f"{certain[:1].upper()}{certain[1:]}." if certain else "", verdict.summary)
-    notes = cell.evidence.notes if cell.evidence else ()
+    notes = (*cell.score.fit_notes, *(cell.evidence.notes if cell.evidence else ()))
     return Headline(sentence, tuple(filter(None, (*lines, *notes))), where)
 
 
@@ -90,14 +91,15 @@ def failing(data: ReportData) -> list[str]:
     """Under which shifts each checkpoint surely fails, all cells considered; none without any."""
     found: dict[str, list[str]] = {}
     for cell in data.candidates:
-        if cell.among is not None and cell.among.outcome is Outcome.FAILED:
+        if cell.among is not None and cell.among.outcome and cell.among.outcome.rejects:
             found.setdefault(cell.name, []).append(cell.shift)
     return [f"{name} surely fails under {', '.join(shifts)}." for name, shifts in found.items()]
 
 
 def _shares(all_: Iterable[Sureness], passing: str = "", failing: str = "", sure: str = "") -> str:
     count = Counter(found.outcome for found in all_)
-    passed, failed, unknown = count[Outcome.PASSED], count[Outcome.FAILED], count[None]
+    passed, unknown = count[Outcome.PASSED], count[None]
+    failed = count[Outcome.FAILED] + count[Outcome.DOES_NOT_FIT]
     open_ = count.total() - passed - failed - unknown
     parts = [
         f"{passed} {sure}{_verb(passed, 'pass', 'passes')} {passing}".strip(),

@@ -197,7 +197,7 @@ _NUMBERS = (
     "reference_digest", "anchors_digest",
 )  # fmt: skip
 _OF_ANCHORS = {
-    "anchor": "anchor_ids",
+    "anchor_id": "anchor_ids",
     "radius": "radius",
     "motion_scale": "motion_scale",
     "different_state_distance": "different_state_distance",
@@ -227,7 +227,7 @@ def _anchors(data: ReportData) -> Iterator[Row]:
             columns = {name: getattr(cell.values, of).tolist() for name, of in _OF_ANCHORS.items()}
             for index, row in enumerate(zip(*columns.values(), strict=True)):
                 found = dict(zip(columns, row, strict=True))
-                yield {"checkpoint": cell.name, "shift": cell.shift, "index": index, **found}
+                yield {"checkpoint": cell.name, "shift": cell.shift, "anchor": index, **found}
 
 
 def _steps(data: ReportData) -> Iterator[Row]:

@@ -70,7 +70,7 @@ def from_scores(
 
 
 def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
-    """A report of scores in files: what ``save_result`` or ``acpc score --output`` wrote.
+    """A report of scores in files: what ``save_result`` or ``acpc score --out`` wrote.
 
     Args:
         paths: The files.

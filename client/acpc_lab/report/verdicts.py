@@ -27,6 +27,7 @@ class Standing(NamedTuple):
 
 PASSES = Standing("●", "passes", "pass")
 FAILS = Standing("○", "fails", "fail")
+MISFIT = Standing("⊘", "does not fit the data", "fail")
 OPEN = Standing("?", "inconclusive", "open")
 REFERENCE = Standing("◇", "reference", "soft")
 PENDING = Standing("◌", "pending", "soft")
@@ -38,7 +39,7 @@ _SURENESS = {
     (FAILS, Outcome.UNDECIDED): Standing("◑", "fails, undecided", "fail"),
     (FAILS, Outcome.FAILED): Standing("○", "fails, sure", "fail"),
 }
-_STANDINGS = (PASSES, FAILS, *_SURENESS.values(), OPEN, REFERENCE, PENDING, NONE)
+_STANDINGS = (PASSES, FAILS, *_SURENESS.values(), MISFIT, OPEN, REFERENCE, PENDING, NONE)
 
 
 def standing(cell: CellResult) -> Standing:
@@ -53,7 +54,8 @@ def verdict_of(cell: CellResult) -> Standing:
         return NONE if cell.state.done else PENDING
     if cell.is_reference:
         return REFERENCE
-    return {Outcome.PASSED: PASSES, Outcome.FAILED: FAILS}.get(cell.score.verdict.outcome, OPEN)
+    known = {Outcome.PASSED: PASSES, Outcome.FAILED: FAILS, Outcome.DOES_NOT_FIT: MISFIT}
+    return known.get(cell.score.verdict.outcome, OPEN)
 
 
 def standings(data: ReportData) -> list[Standing]:
@@ -171,7 +173,7 @@ class Value(NamedTuple):
 _COLUMNS = (
     Quantity("name", "name", "checkpoint"),
     Quantity("shift", "shift", "shift"),
-    *(BY_NAME[name] for name in ("ir_relative", "sr", "score")),
+    *(BY_NAME[name] for name in ("ir_relative", "sr", "score", "skill")),
     BY_NAME["anchors_to_decide"],
     Quantity("unseen", lambda c: 100 * (c.value("unseen") or 0) or None, "unseen %", ".3f",
              hint="so many episodes may be of a kind that was not measured"),

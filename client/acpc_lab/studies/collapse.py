@@ -189,8 +189,8 @@ STUDY = Study(
     "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
     "0.967 to 0.984",
     (
-        "acpc study collapse --checkpoints weights.csv --out collapse/",
-        "acpc study paper collapse > rows.csv && acpc study collapse --rows rows.csv",
+        "acpc study run collapse --checkpoints weights.csv --out collapse/",
+        "acpc study paper collapse > rows.csv && acpc study run collapse --rows rows.csv",
     ),
     Ask(ScoreProtocol(), GaussianNoise(0.005)),
     gather=lambda answers, parameters, note: (collapse_rows(answers), {}),

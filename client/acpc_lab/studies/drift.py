@@ -270,8 +270,8 @@ STUDY = Study(
     "55.9 +- 4.7% against Base and 51.3 +- 3.5% against Base and control, over 3 runs; "
     "best in 12 of 12 cells",
     (
-        "acpc study drift --checkpoints unaugmented.csv --out drift/",
-        "acpc study drift --rows drift/rows.csv --alpha 10",
+        "acpc study run drift --checkpoints unaugmented.csv --out drift/",
+        "acpc study run drift --rows drift/rows.csv --protocol '{alpha: 10}'",
     ),
     Ask(DriftStudy()),
     check=lambda checkpoints, _: require_one_per_run(checkpoints),

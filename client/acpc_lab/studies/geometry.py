@@ -338,8 +338,8 @@ STUDY = Study(
     "median r/NN 1.41 encoded and 1.86 rolled out, none disjoint; augmented 0.10 and "
     "0.19, 95.3% and 84.4% disjoint",
     (
-        "acpc study geometry --checkpoints pair.csv --out geometry/",
-        "acpc study geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
+        "acpc study run geometry --checkpoints pair.csv --out geometry/",
+        "acpc study run geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
     ),
     Ask(GeometryStudy()),
     gather=_gather,

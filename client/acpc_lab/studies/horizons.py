@@ -176,7 +176,10 @@ STUDY = Study(
         "ratios": horizon_ratios(made.summary.entries, made.summary.horizon, made.summary.quantile)
     },
     "a ratio of at most 0.09 in every task, at every horizon and quantile",
-    ("acpc study horizons --checkpoints pairs.csv --more-horizons 1,4 --out horizons/",),
+    (
+        "acpc study run horizons --checkpoints pairs.csv --out horizons/ "
+        "--protocol '{extra_horizons: [1, 4]}'",
+    ),
     Ask(ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95)), GaussianNoise(0.08)),
     gather=lambda answers, parameters, note: (horizon_rows(answers), {}),
     check=require_levels,

@@ -268,8 +268,8 @@ STUDY = Study(
     lambda made: {"errors": planner_errors(made.summary.cells, made.summary.reduction)},
     "15.2 +- 2.0% over 3 runs; better in 12 of 12 cells",
     (
-        "acpc study planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
-        "acpc study planner --rows planner/rows.csv --protocol released",
+        "acpc study run planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
+        "acpc study run planner --rows planner/rows.csv --protocol released",
     ),
     Ask(PlannerStudy()),
     check=lambda checkpoints, _: require_two_tasks(checkpoints),

@@ -201,6 +201,6 @@ STUDY = Study(
     draw,
     "by both methods the augmented checkpoint is less sensitive in every task; no number "
     "is printed",
-    ("acpc study sensitivity --checkpoints pair.csv --out sensitivity/",),
+    ("acpc study run sensitivity --checkpoints pair.csv --out sensitivity/",),
     Ask(SensitivityStudy()),
 )

@@ -358,8 +358,8 @@ STUDY = Study(
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
         "acpc study paper shifts > pairs.csv",
-        "acpc study shifts pairs.csv",
-        "acpc study shifts pairs.csv --thresholds-from thresholds/ --out shifts/",
+        "acpc study run shifts --rows pairs.csv",
+        "acpc study run shifts --rows pairs.csv --thresholds-from thresholds/ --out shifts/",
     ),
     about="A row compares an augmented checkpoint with its unaugmented reference under a shift "
     "such as blur. Thresholds stand in the columns `t_ir` and `t_sr`, come from a threshold study "

@@ -12,7 +12,7 @@ from acpc_lab.sweeps.anchors import Depot
 from acpc_lab.sweeps.cells import Cell, again, recipe
 from acpc_lab.sweeps.loading import example, load_spec, read_spec
 from acpc_lab.sweeps.plan import Planner, SweepPlan, item_of
-from acpc_lab.sweeps.reading import Label, SweepFileError
+from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
 from acpc_lab.sweeps.sweep import RunOptions, Sweep, depot_of

@@ -82,7 +82,7 @@ class Depot:
     def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
         """Returns the id of the job that makes a set; what the file leaves open is left out."""
         drawing = dataclasses.asdict(source)
-        for name in ("window_future_frames", "sample"):
+        for name in ("window_future_frames", "sample", "episodes"):
             if not drawing[name]:
                 del drawing[name]  # ids hold what the file names, no more
         content = [self.sweep, drawing, anchors.history or HISTORY, self.horizon]

@@ -42,7 +42,7 @@ _WANTED = {
 
 
 def example(file: Path) -> str:
-    """Returns the commented sweep file that ``acpc sweep init`` writes."""
+    """Returns the commented sweep file that ``acpc init`` writes."""
     text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
     return text.format(file=file.name, name=file.stem)
 

@@ -108,6 +108,7 @@ class AnchorPlace(Part):
     frameskip: Counts | None = None
     one_per_episode: bool | None = None
     window_future_frames: Counts | None = None
+    episodes: Text | None = None
     freeze: bool = False
     history: Counts | None = None
     set: Text | None = None

@@ -84,14 +84,21 @@ def read_document(file: Path) -> Document:
 
     Raises SweepFileError: The file cannot be read, is no YAML, or names a key twice.
     """
-    yaml = load("yaml")
-    from acpc.datasets import plain_yaml  # noqa: PLC0415 - needs yaml
-
     try:
-        text = file.read_text(encoding="utf-8")
+        return as_document(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "is not UTF-8 text"
         raise SweepFileError("", f"cannot read {file}: {reason}") from error
+
+
+def as_document(text: str) -> Document:
+    """Reads YAML, with the line of every place in it.
+
+    Raises SweepFileError: It is no YAML, or names a key twice.
+    """
+    yaml = load("yaml")
+    from acpc.datasets import plain_yaml  # noqa: PLC0415 - needs yaml
+
     if len(text) > _MAX_CHARACTERS:
         raise SweepFileError("", f"has more than {_MAX_CHARACTERS} characters")
     lines: dict[str, int] = {}

@@ -129,8 +129,10 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @property
     def surely_failed(self) -> tuple[CellResult, ...]:
-        """Cells that surely fail the screen, all cells considered; references do not count."""
-        return tuple(x for x in self.cells if x.among and x.among.outcome is Outcome.FAILED)
+        """Cells that surely fail, or do not fit, all considered; references do not count."""
+        return tuple(
+            x for x in self.cells if x.among and x.among.outcome and x.among.outcome.rejects
+        )
 
     @property
     def undecided(self) -> tuple[CellResult, ...]:

@@ -111,8 +111,7 @@ class CellResult(Entry):
 
     def interval(self, name: str) -> Interval | None:
         """Returns the interval of the number in a column; None where it has none."""
-        found = getattr(self.evidence, name, None)
-        return found if isinstance(found, Interval) else None
+        return None if self.score is None else self.score.interval(name)
 
     def result(self) -> Result:
         """Returns what was asked and what came of it, without the values per anchor."""
@@ -265,6 +264,11 @@ COLUMNS = (
     Quantity("sr", f"{_SIDE}.sr", TITLES["sr"], ".3f"),
     Quantity("score", f"{_VERDICT}.score", TITLES["score"], "+.2f"),
     Quantity("delta_score", f"{_VERDICT}.delta_score", TITLES["delta_score"], "+.2f"),
+    Quantity("skill", f"{_SIDE}.skill", TITLES["skill"], ".2f", rank=7,
+             hint="error of clean predictions over that of standing still"),
+    Quantity("skill_lower", f"{_SIDE}.fit.interval.lower"),
+    Quantity("skill_upper", f"{_SIDE}.fit.interval.upper"),
+    *_from(f"{_SIDE}.fit", "outcome", "foreign", first="fit_"),
     *_from(_VERDICT, "ir_passed", "sr_passed"),
     Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "t_IR", "g"),
     Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "t_SR", "g"),

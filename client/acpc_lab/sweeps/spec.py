@@ -147,7 +147,7 @@ class SweepSpec(Part):
         """Keeps what it was read from, to name its places in errors."""
         self._source = source
         for index, item in enumerate(self.items):
-            item._place = f"checkpoints[{index}]"
+            item._place = f"checkpoints[{index}]"  # noqa: SLF001 - of this file
 
     def error(self, place: str, description: str) -> SweepFileError:
         """Makes an error about a place in the file."""

@@ -18,6 +18,7 @@ from acpc_client import CheckpointRef
 
 CONFIG, OPTIONS = "config.json", "acpc.json"
 # Of files that hold weights, loaded by the server or not.
+_OF_RUN = re.compile(r"(?:run|seed|trial|version|fold)[=_-]?\d+", re.IGNORECASE)
 _LOOKS = (*WEIGHTS_SUFFIXES, ".pth")
 _NO_CONFIG = f"no {CONFIG} beside it; the server loads what acpc-server import makes of it"
 _NOT_LOADED = "no server loads such a file; acpc-server import makes a checkpoint of it"
@@ -49,10 +50,12 @@ class WeightsFile:
     def epoch(self) -> int | None:
         """The last number in the file's name, or else in its folder's; None: there is none.
 
-        Numbers behind ``epoch`` or ``step`` go before those of a metric. Longer digits than a step
+        Numbers behind ``epoch`` or ``step`` go before those of a metric; those of a run or a seed,
+        as in ``run-0``, are none. Longer digits than a step
         can have are no number.
         """
-        for text in (self.path.stem, self.path.parent.name):
+        for name in (self.path.stem, self.path.parent.name):
+            text = _OF_RUN.sub("", name)
             numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
             if numbers:
                 return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None

@@ -30,13 +30,14 @@ NAMES = {
         Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
         PopulationEvidence SequentialLooks UntilDecided""",
     "fields": "bounded bounds_of changed check",
+    "fit": "CAUSES Fit FitCause FitOutcome",
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
         PlannerMoment PoolRequest Proposal Views""",
     "normal_form": "digested resolved",
-    "plain": "from_json from_plain to_json to_plain",
+    "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
     "record": "Columns Record Tabular beside cell columns_of ends percent",
     "requests": """
@@ -67,6 +68,7 @@ if TYPE_CHECKING:
     from acpc.contract.errors import *
     from acpc.contract.evidence import *
     from acpc.contract.fields import *
+    from acpc.contract.fit import *
     from acpc.contract.help import *
     from acpc.contract.messages import *
     from acpc.contract.moments import *

@@ -102,6 +102,12 @@ class Outcome(WireEnum):
     FAILED = 2
     INCONCLUSIVE = 3
     UNDECIDED = 4
+    DOES_NOT_FIT = 5
+
+    @property
+    def rejects(self) -> bool:
+        """Whether it surely stops a gate: the screen failed, or the model does not fit its data."""
+        return self in (Outcome.FAILED, Outcome.DOES_NOT_FIT)
 
 
 class JobState(WireEnum):

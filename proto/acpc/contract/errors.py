@@ -29,10 +29,12 @@ class AcpcError(Exception):
         violations: The request fields at fault.
         retry_after: Seconds after which the same call may succeed; None when unknown.
         request_id: Names the request in the server's logs; empty when it had no id.
+        job: The job that ended with it; empty for the error of a call.
     """
 
     code: ClassVar[str] = "UNKNOWN"
     default_reason: ClassVar[str] = ""
+    job: str = ""
 
     def __init_subclass__(cls, *, code: str = "", reason: str = "") -> None:
         if code:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acpc.contract.help import load_lab, load_optional
+from acpc.contract.plain import to_plain
 
 if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
@@ -29,7 +30,7 @@ class Record:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values; NaN and infinities become None, enums their lower-case name."""
-        return {name: _plain(value) for name, value in self._items()}
+        return {name: to_plain(value, _plain) for name, value in self._items()}
 
     def to_json(self, indent: int | None = None) -> str:
         """Strict JSON of ``to_dict``."""
@@ -50,26 +51,15 @@ class Record:
     __hash__ = None  # type: ignore[assignment]
 
 
-def _plain(value: object) -> object:
-    plain = value
-    match value:
-        case enum.Enum():
-            plain = value.name.lower()
-        case np.ndarray():
-            plain = _plain(value.tolist())
-        case Mapping():
-            plain = {key: _plain(item) for key, item in value.items()}
-        case list() | tuple():
-            plain = [_plain(item) for item in value]
-        case float() if not math.isfinite(value):
-            plain = None
-        case datetime():
-            plain = value.isoformat()
-        case _ if callable(to_dict := getattr(value, "to_dict", None)):  # a record, or an error
-            plain = to_dict()
-        case _ if dataclasses.is_dataclass(value) and not isinstance(value, type):
-            plain = {key: _plain(item) for key, item in dataclasses.asdict(value).items()}
-    return plain
+def _plain(value: Any, path: str = "") -> Any:
+    """A value as strict JSON has it: see ``to_plain``."""
+    if isinstance(value, np.ndarray):
+        return to_plain(value.tolist(), _plain)
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, datetime):
+        return value.isoformat()
+    return value.to_dict() if hasattr(value, "to_dict") else value
 
 
 def _brief(value: object) -> str:

@@ -75,6 +75,9 @@ class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
         return cls(value) if isinstance(value, str) else value
 
 
+MAX_EPISODES_TEXT = 2**16
+
+
 @dataclass(frozen=True)
 class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     """Anchors drawn from an HDF5 dataset below the server's dataset root."""
@@ -87,6 +90,7 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
     one_per_episode: bool | None = None
     window_future_frames: int | None = bounded(None, ge=1, le=MAX_LOGGED)
     sample: AnchorSample = AnchorSample.SERVER_DEFAULT
+    episodes: str = sized("", most=MAX_EPISODES_TEXT)
 
     def resolved_count(self) -> DatasetAnchors:
         """The same anchors, with the paper's number of them where it is open."""

@@ -12,7 +12,8 @@ import numpy as np
 from acpc.arrays import NDArray
 from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError, FailedPrecondition
-from acpc.contract.evidence import Doubt, Evidence
+from acpc.contract.evidence import Doubt, Evidence, Interval
+from acpc.contract.fit import Fit, FitOutcome
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Columns, Record, Tabular, beside, cell
@@ -23,7 +24,7 @@ MEANING = (
     "IR: how far the shift moves predicted futures, in units of the clean motion (relative: over "
     "the reference's). SR: share of the eligible anchors, which have a partner in another state, "
     "that are predicted farther from it than the shift moves them. S: the smaller of the margins "
-    "to both thresholds."
+    "to both thresholds. Skill: the error of clean predictions over that of standing still."
 )
 """What the names of a score's numbers stand for, in a line."""
 TITLES = {
@@ -33,6 +34,7 @@ TITLES = {
     "delta_score": "delta S",
     "ir_raw": "raw IR",
     "rounding_floor": "rounding floor",
+    "skill": "skill",
     "anchors": "anchors",
     "eligible": "eligible",
     "median_latent_distance": "latent distance",
@@ -92,6 +94,19 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
     summaries: tuple[IrSummary, ...]
     anchor_values: AnchorValues | None
     rounding_floor: float | None = None
+    fit: Fit | None = None
+
+    @property
+    def skill(self) -> float | None:
+        """Error of its clean predictions over that of standing still; None: not measured."""
+        return None if self.fit is None else self.fit.skill
+
+    @property
+    def fit_note(self) -> str:
+        """A warning in words where it surely does not predict these data, else empty."""
+        if self.fit is None or self.fit.outcome is not FitOutcome.DOES_NOT_FIT:
+            return ""
+        return f"{self.checkpoint.name} {self.fit}"
 
     @property
     def rounding_note(self) -> str:
@@ -129,6 +144,7 @@ class Verdict(Record, Wire[pb.Verdict]):
     def limit(self, name: str) -> float | None:
         """Return what a number of the screen, by its column, is compared with; None: nothing."""
         limits = {"ir_relative": self.thresholds.ir, "sr": self.thresholds.sr, "score": 0.0}
+        limits["skill"] = 1.0
         return limits.get(name)
 
 
@@ -145,8 +161,16 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     @property
     def rounding_notes(self) -> tuple[str, ...]:
         """The warnings of both sides, empty where rounding leaves both raw IR three digits."""
+        return self._notes("rounding_note")
+
+    @property
+    def fit_notes(self) -> tuple[str, ...]:
+        """What makes IR and SR mean nothing: sides that do not predict the data; mostly empty."""
+        return self._notes("fit_note")
+
+    def _notes(self, name: str) -> tuple[str, ...]:
         sides = (self.checkpoint, self.reference)
-        notes = [side.rounding_note for side in sides if side is not None]
+        notes = [getattr(side, name) for side in sides if side is not None]
         return tuple(dict.fromkeys(note for note in notes if note))
 
     def gated(self, gate: str = "point") -> Outcome:
@@ -172,23 +196,29 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             )
         return self.evidence.confident_outcome
 
+    def interval(self, name: str) -> Interval | None:
+        """The interval of a number, by its name in ``TITLES``; None where it has none."""
+        fit = self.checkpoint.fit
+        found = fit and fit.interval if name == "skill" else getattr(self.evidence, name, None)
+        return found if isinstance(found, Interval) else None
+
     def metrics(self) -> dict[str, float]:
         """The finite numbers of the score, for an experiment tracker.
 
         Returns:
-            ``ir``, ``sr`` and, with a reference, ``ir_relative``, ``score`` (S) and ``passed``
-            (1 or 0); with evidence its ``confidence`` and the ends of the intervals as
-            ``ir_lower``, ``ir_upper``, ``sr_lower`` and so on. What is unknown or not finite is
-            left out.
+            ``ir``, ``sr``, ``skill`` with its ends and, with a reference, ``ir_relative``,
+            ``score`` (S) and ``passed`` (1 or 0); with evidence its ``confidence`` and the ends of
+            the intervals as ``ir_lower``, ``ir_upper``, ``sr_lower`` and so on. What is unknown or
+            not finite is left out.
         """
         side, verdict, found = self.checkpoint, self.verdict, self.evidence
-        values = {"ir": side.ir_raw, "sr": side.sr, "ir_relative": verdict.ir_relative}
-        values["score"] = verdict.score
+        values = {"ir": side.ir_raw, "sr": side.sr, "skill": side.skill}
+        values |= {"ir_relative": verdict.ir_relative, "score": verdict.score}
         if verdict.ir_relative is not None:
             values["passed"] = float(verdict.outcome is Outcome.PASSED)
         values["confidence"] = None if found is None else found.confidence
-        for name in ("ir_raw", "sr", "ir_relative", "score"):
-            held = getattr(found, name, None)
+        for name in ("ir_raw", "sr", "ir_relative", "score", "skill"):
+            held = self.interval(name)
             for end in ("lower", "upper"):
                 values[f"{name.removesuffix('_raw')}_{end}"] = getattr(held, end, None)
         return {k: x for k, x in values.items() if x is not None and math.isfinite(x)}
@@ -227,8 +257,10 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 return f"passes; {sure}"
             case Outcome.FAILED:
                 return f"fails; {sure}"
-            case Outcome.INCONCLUSIVE:
-                return "inconclusive: without a reference relative IR is unknown"
+            case Outcome.INCONCLUSIVE | Outcome.DOES_NOT_FIT as unjudged:
+                unknown = "inconclusive: without a reference relative IR is unknown"
+                sure = f"does not fit; {100 * found.confidence:g} % sure of new trajectories"
+                return unknown if unjudged is Outcome.INCONCLUSIVE else sure
         if found.doubt is Doubt.DRAWS:
             return "undecided: all anchors share their draws, which are too few to be sure"
         doubt = {Doubt.IR: "relative IR", Doubt.SR: "SR", Doubt.BOTH: "both relative IR and SR"}
@@ -260,13 +292,13 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
                 self._shown(number, side, first=not index) for number in TITLES
             ]
         if found is not None:
-            held = [getattr(found, number, None) for number in TITLES]
-            columns[f"{100 * found.confidence:g} % interval"] = held
+            held = f"{100 * found.confidence:g} % interval"
+            columns[held] = [self.interval(number) for number in TITLES]
             if wide and found.other is not None:
                 other = [getattr(found.other, number, None) for number in TITLES]
                 columns[f"of {found.other.population.words}"] = other
         wanted = {"ir_relative": f"at most {limits.ir:g}", "sr": f"at least {limits.sr:g}"}
-        wanted["score"] = "at least 0"
+        wanted |= {"score": "at least 0", "skill": "below 1"}
         return {**columns, "wanted": [wanted.get(number, "") for number in TITLES]}
 
     def _shown(self, name: str, side: CheckpointScore, *, first: bool) -> object:

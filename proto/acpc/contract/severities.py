@@ -29,7 +29,7 @@ def _choice(kind: str) -> str:
 
 
 CHOICES = (*map(_choice, GRADED), Identity.kind, f"{GivenViews.kind}:GROUP")
-LISTED = "acpc shifts lists them"
+LISTED = "acpc list shifts has all"
 EVERYDAY = (
     "gaussian_noise:0.02", "resize:0.5", "jpeg:50", "brightness:-0.2", "color_jitter:0.2",
     "shadow:0.3", "knocked_camera:2", "distractor:0.1",

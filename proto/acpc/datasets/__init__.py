@@ -5,6 +5,7 @@ h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetC
 """
 
 from acpc.datasets.columns import MAKES_FRAMES, MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.episodes import chosen_episodes
 from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,
@@ -15,12 +16,15 @@ from acpc.datasets.formats import (
     recognise,
     unread,
 )
+from acpc.datasets.normalisers import NormalisedColumn, Normaliser
 from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
     DrawnWindows,
     action_blocks,
+    action_variants,
     action_width,
     draw_windows,
+    lengths_of,
     misfit,
     window_future_frames,
 )

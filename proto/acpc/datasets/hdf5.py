@@ -1,5 +1,7 @@
 """Reads the public HDF5 files: a dataset per column, ``ep_len`` and ``ep_offset`` beside them.
 
+Where these are absent, episodes are the runs of rows with one ``ep_idx`` (``episode_idx``).
+
 A file is untrusted: nothing in it may name another file, ask for Python objects or make its reader
 allocate more than its limits before that is checked. Columns are read in slices so that each stored
 chunk is decompressed once.
@@ -32,6 +34,7 @@ from acpc.contract import FailedPrecondition
 from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
 from acpc.datasets.formats import unread
 
+EPISODE_COLUMNS, STEP_COLUMN = ("ep_idx", "episode_idx"), "step_idx"
 _READ_BYTES = 2**25
 MAX_CHUNK_BYTES = 2**28
 """A chunk is decompressed whole, so this bounds what one read allocates: 256 MiB."""
@@ -120,9 +123,11 @@ class Hdf5Dataset(Dataset):
         self._file = file
         self._check = check
         self.name = name
-        self._check_layout()
-        self.lengths = self._index("ep_len")
-        self.offsets = self._index("ep_offset")
+        self._index_columns = self._check_layout()
+        if "ep_len" in self._index_columns:
+            self.lengths, self.offsets = self._index("ep_len"), self._index("ep_offset")
+        else:
+            self.lengths, self.offsets = self._runs(*self._index_columns)
         self.check_episodes()
 
     @classmethod
@@ -153,7 +158,7 @@ class Hdf5Dataset(Dataset):
 
     def column_names(self) -> list[str]:
         """The datasets and groups at the root."""
-        return sorted(set(self._file) - {"ep_len", "ep_offset"})
+        return sorted(set(self._file) - set(self._index_columns))
 
     def numeric_column(self, name: str) -> Hdf5Column:
         """A column of numbers, (rows,) or (rows, width); FailedPrecondition for any other kind."""
@@ -211,11 +216,16 @@ class Hdf5Dataset(Dataset):
             if not h5py.h5z.filter_avail(code):
                 raise self.bad(name, f"needs HDF5 filter {code} {label!r}, not installed here")
 
-    def _check_layout(self) -> None:
-        """FailedPrecondition where the file has no index of episodes; says what it is instead."""
+    def _check_layout(self) -> tuple[str, ...]:
+        """The columns that index the episodes: lengths and offsets, or a row's episode and step.
+
+        FailedPrecondition where there are none; says what the file is instead.
+        """
         with self._header("ep_len"):
             if "ep_len" in (names := sorted(self._file)):
-                return
+                return "ep_len", "ep_offset"
+            if found := next((name for name in EPISODE_COLUMNS if name in names), ""):
+                return (found, STEP_COLUMN) if STEP_COLUMN in names else (found,)
             demos = False
             if "data" in names and self._file.id.links.get_info(b"data").type == h5py.h5l.TYPE_HARD:
                 data = self._file["data"]
@@ -223,10 +233,44 @@ class Hdf5Dataset(Dataset):
                 demos = first.startswith("demo_")
         other = (
             f"{self.name!r} is HDF5 of another layout, with {names[:20]} at its root; wanted: a "
-            "dataset per column beside ep_len and ep_offset (docs/anchors.md, 'Other formats')"
+            "dataset per column beside ep_len and ep_offset, or beside ep_idx and step_idx "
+            "(docs/anchors.md, 'Other formats')"
         )
         words = unread(self.name, "robomimic") if demos else other
         raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")
+
+    def _runs(self, episode: str, step: str = "") -> tuple[np.ndarray, np.ndarray]:
+        """Lengths and offsets of the runs of rows that one episode has, in the file's order.
+
+        FailedPrecondition: The rows of an episode are not together, or its steps not 0, 1 and on.
+        """
+        numbers = self._whole_numbers(episode)
+        starts = np.flatnonzero(np.diff(numbers, prepend=numbers[0] - 1))
+        named, first = np.unique(numbers[starts], return_index=True)
+        if len(named) < len(starts):
+            again = int(np.setdiff1d(np.arange(len(starts)), first)[0])
+            row = starts[again]
+            raise self.bad(episode, f"has episode {numbers[row]} again at row {row}; sort the rows")
+        lengths = np.diff(starts, append=len(numbers))
+        if step:
+            steps = self._whole_numbers(step)
+            wanted = np.arange(len(numbers)) - np.repeat(starts, lengths)
+            wrong = np.flatnonzero(steps[: len(wanted)] != wanted[: len(steps)])
+            if len(steps) != len(numbers) or wrong.size:
+                row = int(wrong[0]) if wrong.size else min(len(steps), len(numbers))
+                raise self.bad(
+                    step, f"does not count the steps of episodes from 0 at row {row}; sort the rows"
+                )
+        self.check_index(episode, lengths.dtype, lengths.shape)
+        return lengths.astype(np.int64), starts.astype(np.int64)
+
+    def _whole_numbers(self, name: str) -> np.ndarray:
+        found = self._dataset(name)
+        if found.dtype.kind not in "iu" or found.shape[1:] not in ((), (1,)) or not found.shape[0]:
+            raise self.bad(name, f"must hold a whole number a row; is {found.dtype} {found.shape}")
+        blocks = Hdf5Column(found, self.name, name, self._check).blocks()
+        numbers: np.ndarray = np.concatenate([*blocks]).reshape(-1).astype(np.int64)
+        return numbers
 
     def _index(self, name: str) -> Int64[np.ndarray, "episodes"]:
         found = self._dataset(name)

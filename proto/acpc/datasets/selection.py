@@ -15,7 +15,9 @@ from acpc.contract import (
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
-from acpc.datasets.statistics import ColumnStatistics, StatisticsCache
+from acpc.datasets.episodes import chosen_episodes
+from acpc.datasets.normalisers import MEASURED, NormalisedColumn, Normaliser
+from acpc.datasets.statistics import StatisticsCache
 from acpc.datasets.tasks import TaskPreset, load_preset, median_split_labels, preset_names
 from acpc.datasets.windows import TorchOrder, WindowIndex
 
@@ -69,7 +71,7 @@ def draw_windows(
     The anchors are the first n of ``torch.randperm`` over all windows (``AnchorSample`` says what
     else they can be) of ``history + source.window_future_frames`` kept frames, ``history +
     horizon`` unless the source says more; an anchor's identity is its window's index in
-    episode-major order, its trajectory the episode's.
+    episode-major order among the episodes chosen, its trajectory the episode's.
     The first ``history + horizon`` frames are kept. The endpoint state is the logged state at the
     last of them (the paper's eighth future frame), standardised over the whole dataset, and its
     label splits the task's features at their median over these anchors, strictly above
@@ -87,7 +89,8 @@ def draw_windows(
     skip = task.frameskip if source.frameskip is None else source.frameskip
     steps = history + horizon
     window_steps = history + window_future_frames(source, horizon)
-    windows = WindowIndex(dataset.lengths, num_steps=window_steps, frameskip=skip)
+    lengths = lengths_of(dataset, task, source.episodes)
+    windows = WindowIndex(lengths, num_steps=window_steps, frameskip=skip)
     chosen = _draw_windows(windows, source)
     pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
@@ -115,6 +118,14 @@ def draw_windows(
         proprio=_proprio(dataset, task, frame_rows, known),
         windows=None if source.by_episode else len(windows),
     )
+
+
+def lengths_of(dataset: Dataset, task: TaskPreset, episodes: str) -> Int64[np.ndarray, "episodes"]:
+    """Rows of each episode that windows may be drawn from: those asked for, or of the task.
+
+    Raises as ``chosen_episodes``.
+    """
+    return np.where(chosen_episodes(dataset, episodes or task.episodes), dataset.lengths, 0)
 
 
 def window_future_frames(source: AnchorSource, horizon: int) -> int:
@@ -193,10 +204,9 @@ def _proprio(
     """As the public library's normaliser makes it: NaN becomes 0, the mean."""
     if task.proprio is None:
         return None
-    column = dataset.numeric_column(task.proprio)
-    statistics = known.get(dataset, column, ddof=task.action_ddof)
-    normalised = statistics.standardise(_floats(column.gather(rows), *rows.shape))
-    found: np.ndarray = np.nan_to_num(normalised, nan=0.0).astype(np.float32)
+    column = dataset.numeric_column(task.proprio.column)
+    normalise = task.proprio.fitted(dataset, column, ddof=task.action_ddof, known=known)
+    found: np.ndarray = normalise(_floats(column.gather(rows), *rows.shape)).astype(np.float32)
     return found  # (n, steps, width)
 
 
@@ -207,10 +217,47 @@ def _blocks(
     frameskip: int,
     known: StatisticsCache,
 ) -> np.ndarray:
-    column = dataset.numeric_column(task.action)
-    statistics = known.get(dataset, column, ddof=task.action_ddof)
+    column = dataset.numeric_column(task.action.column)
+    normalise = task.action.fitted(dataset, column, ddof=task.action_ddof, known=known)
     actions = _floats(column.gather(rows), *rows.shape)  # (n, rows, width)
-    return action_blocks(actions, statistics, frameskip=frameskip)
+    return action_blocks(actions, normalise, frameskip=frameskip)
+
+
+def action_variants(
+    dataset: Dataset,
+    task: TaskPreset,
+    episode: Int64[np.ndarray, "n"],
+    first_row: Int64[np.ndarray, "n"],
+    *,
+    blocks: int,
+    frameskip: int,
+    known: StatisticsCache,
+) -> dict[str, Float32[np.ndarray, "n blocks block_width"]]:
+    """Blocks of windows with a usual mistake of a dataset or a task undone, by its name.
+
+    ``own`` are those of the task; ``later_actions`` and ``earlier_actions`` begin one row later and
+    earlier, within the episode; the others have another normaliser. Raises FailedPrecondition: The
+    column cannot be used.
+    """
+    column, width = dataset.numeric_column(task.action.column), blocks * frameskip
+    rows = first_row[:, None] + np.arange(-1, width + 1)
+    begin = dataset.offsets[episode][:, None]
+    end = begin + dataset.lengths[episode][:, None]
+    inside = (rows >= begin) & (rows < end)
+    actions = _floats(column.gather(np.clip(rows, begin, end - 1)), *rows.shape)
+    actions[~inside] = np.nan
+
+    def blocks_of(start: int, spec: NormalisedColumn) -> np.ndarray:
+        normalise = spec.fitted(dataset, column, ddof=task.action_ddof, known=known)
+        return action_blocks(actions[:, start : start + width], normalise, frameskip=frameskip)
+
+    starts = {"own": 1, "later_actions": 2, "earlier_actions": 0}
+    found = {name: blocks_of(start, task.action) for name, start in starts.items()}
+    for name in MEASURED:
+        if name != task.action.normaliser:
+            with suppress(FailedPrecondition):  # of a column too large for percentiles
+                found[f"{name}_actions"] = blocks_of(1, task.action.under(name))
+    return found
 
 
 def _floats(values: np.ndarray, *leading: int) -> np.ndarray:
@@ -219,7 +266,7 @@ def _floats(values: np.ndarray, *leading: int) -> np.ndarray:
 
 
 def action_blocks(
-    actions: Float[np.ndarray, "n rows width"], statistics: ColumnStatistics, *, frameskip: int
+    actions: Float[np.ndarray, "n rows width"], normalise: Normaliser, *, frameskip: int
 ) -> Float32[np.ndarray, "n blocks block_width"]:
     """Normalises actions per coordinate and joins ``frameskip`` consecutive ones into a block.
 
@@ -232,8 +279,7 @@ def action_blocks(
     n, rows, width = actions.shape
     if rows % frameskip:
         raise ArgumentError("frameskip", f"is {frameskip}, which does not divide {rows} actions")
-    normalised = np.nan_to_num(statistics.standardise(actions), nan=0.0)
-    blocks: np.ndarray = normalised.reshape(n, rows // frameskip, frameskip * width)
+    blocks: np.ndarray = normalise(actions).reshape(n, rows // frameskip, frameskip * width)
     return blocks.astype(np.float32)  # (n, blocks, frameskip * width)
 
 
@@ -241,7 +287,7 @@ def action_width(dataset: Dataset, task: TaskPreset) -> int:
     """The width of actions, once a dataset has every column of a task."""
     dataset.pixel_column(task.pixels)
     task.check_state_width(dataset.numeric_column(task.state).width)
-    return dataset.numeric_column(task.action).width
+    return dataset.numeric_column(task.action.column).width
 
 
 def misfit(dataset: Dataset, task: str, error: FailedPrecondition) -> FailedPrecondition:

@@ -2,13 +2,20 @@
 
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Float64
 
 from acpc.contract import FailedPrecondition
 from acpc.datasets.columns import Dataset, DatasetColumn
+
+T = TypeVar("T")
+Ends: TypeAlias = tuple[Float64[np.ndarray, "width"], Float64[np.ndarray, "width"]]
+MAX_SORTED_BYTES = 2**31
+"""Bytes of a column whose percentiles are measured, 2 GiB as float64."""
 
 
 @dataclass(frozen=True)
@@ -69,23 +76,53 @@ def column_statistics(dataset: Dataset, column: DatasetColumn, *, ddof: int) -> 
     )
 
 
+def column_percentiles(dataset: Dataset, column: DatasetColumn) -> Ends:
+    """The 1st and the 99th percentile of each coordinate over the rows that hold no NaN.
+
+    As the public library's ``PercentileScaler`` measures them: with linear interpolation. Raises
+    FailedPrecondition: No such row, or more than ``MAX_SORTED_BYTES``, which are held at once.
+    """
+    if column.shape[0] * column.width * 8 > MAX_SORTED_BYTES:
+        raise dataset.bad(
+            column.name, "is too large to measure its percentiles; give 'low', 'high'"
+        )
+    blocks = (raw.reshape(len(raw), column.width).astype(np.float64) for raw in column.blocks())
+    rows = np.concatenate([block[~np.isnan(block).any(axis=1)] for block in blocks])
+    if not len(rows):
+        raise dataset.bad(column.name, "has no row without NaN, so it has no percentiles")
+    low, high = np.percentile(rows, (1, 99), axis=0)
+    return low, high
+
+
 class StatisticsCache:
     """Statistics of the columns read lately. Reading one takes some seconds a million rows."""
 
     def __init__(self, size: int = 64) -> None:
         self._size = size
-        self._known: OrderedDict[tuple[object, ...], ColumnStatistics] = OrderedDict()
+        self._known: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, dataset: Dataset, column: DatasetColumn, *, ddof: int) -> ColumnStatistics:
         """As :func:`column_statistics`; read again once the file has been written to."""
+        return self._get(
+            dataset, (column.name, ddof), lambda: column_statistics(dataset, column, ddof=ddof)
+        )
+
+    def percentiles(self, dataset: Dataset, column: DatasetColumn) -> Ends:
+        """As :func:`column_percentiles`; read again once the file has been written to."""
+        return self._get(
+            dataset, (column.name, "percentiles"), lambda: column_percentiles(dataset, column)
+        )
+
+    def _get(self, dataset: Dataset, what: tuple[object, ...], read: Callable[[], T]) -> T:
         identity = dataset.identity()
-        key = (identity, column.name, ddof)
+        key = (identity, *what)
         with self._lock:
             if key in self._known:
                 self._known.move_to_end(key)
-                return self._known[key]
-        found = column_statistics(dataset, column, ddof=ddof)
+                known: T = self._known[key]
+                return known
+        found = read()
         if dataset.identity() == identity:  # not written to meanwhile
             with self._lock:
                 self._known[key] = found

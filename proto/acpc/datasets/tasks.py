@@ -2,12 +2,12 @@
 
 from dataclasses import fields
 from importlib.resources import files
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import yaml
 from jaxtyping import Float64, Int64
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from acpc.contract import (
     ArgumentError,
@@ -16,9 +16,11 @@ from acpc.contract import (
     TaskSummary,
     did_you_mean,
 )
+from acpc.datasets.normalisers import NormalisedColumn
 from acpc.datasets.plain_yaml import plain_yaml
 
 MAX_TASK_BYTES = 2**16
+MAX_EPISODES_TEXT = 2**16
 MAX_LABEL_BITS = 62
 
 Coordinate = Annotated[int, Field(ge=0)]
@@ -68,10 +70,12 @@ class TaskPreset(_Model):
         name: Name of the task.
         description: What it is, in a sentence.
         pixels: Column of frames.
-        action: Column of actions.
+        action: Column of actions, and how it is normalised.
         state: Column whose row at the last future frame is the endpoint state.
-        proprio: Column of the proprioception that goes with every frame, normalised as actions
-            are; None: frames have none.
+        proprio: Column of the proprioception that goes with every frame, and how it is normalised;
+            None: frames have none.
+        episodes: Those that windows are drawn from, as ``chosen_episodes`` reads them, or a list of
+            numbers; empty: all.
         frameskip: Environment steps between kept frames.
         history: Frames of history the paper's models take.
         action_ddof: 1 normalises actions with the unbiased standard deviation (the paper), 0
@@ -85,15 +89,22 @@ class TaskPreset(_Model):
     name: str = Field(min_length=1, max_length=100)
     description: str = Field(default="", max_length=2000)
     pixels: str = Field(default="pixels", min_length=1)
-    action: str = Field(default="action", min_length=1)
+    action: NormalisedColumn = Field(default_factory=NormalisedColumn)
     state: str = Field(min_length=1)
-    proprio: str | None = Field(default=None, min_length=1)
+    proprio: NormalisedColumn | None = None
+    episodes: str = Field(default="", max_length=MAX_EPISODES_TEXT)
     frameskip: int = Field(default=5, ge=1, le=1000)
     history: int = Field(default=3, ge=1, le=1000)
     action_ddof: Literal[0, 1] = 1
     state_ddof: Literal[0, 1] = 1
     protocol: Literal["paper", "released"] | None = None
     labels: list[LabelRule] = Field(min_length=1, max_length=62)
+
+    @field_validator("episodes", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:  # noqa: ANN401 - of a file
+        whole = isinstance(value, list) and all(type(one) is int for one in value)
+        return ",".join(map(str, value)) if whole else str(value) if type(value) is int else value
 
     def label_features(
         self, states: Float64[np.ndarray, "n width"]
@@ -110,7 +121,8 @@ class TaskPreset(_Model):
     def summary(self) -> TaskSummary:
         """Returns the fields that a list of tasks shows."""
         names = (field.name for field in fields(TaskSummary))
-        return TaskSummary(**{name: getattr(self, name) for name in names})
+        held = {name: getattr(self, name) for name in names}
+        return TaskSummary(**{**held, "action": self.action.column})
 
     def check_state_width(self, width: int) -> None:
         """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""
@@ -166,7 +178,8 @@ def _problem(error: ValidationError) -> str:
     *above, key = first["loc"]
     where = f"key {'.'.join(map(str, first['loc']))!r}"
     if first["type"] == "extra_forbidden":
-        known = (LabelRule if above else TaskPreset).model_fields
+        below = NormalisedColumn if above and above[0] != "labels" else LabelRule
+        known = (below if above else TaskPreset).model_fields
         hints = [did_you_mean(str(key), known), f"known keys: {', '.join(known)}"]
         return f"unknown {where}; {' '.join(filter(None, hints))}"
     if first["type"] == "missing":

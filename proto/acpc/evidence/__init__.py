@@ -3,7 +3,7 @@
 NumPy, scipy and no torch; the thin client imports it when it compares scores.
 """
 
-from acpc.evidence.estimates import Resampled
+from acpc.evidence.estimates import Resampled, allowance
 from acpc.evidence.paired import paired_differences
 from acpc.evidence.resampling import (
     FEW_OF_ALL,

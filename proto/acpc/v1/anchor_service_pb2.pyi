@@ -83,6 +83,7 @@ class DatasetAnchors(_message.Message):
     ONE_PER_EPISODE_FIELD_NUMBER: _builtins.int
     WINDOW_FUTURE_FRAMES_FIELD_NUMBER: _builtins.int
     SAMPLE_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
     dataset: _builtins.str
     """File path relative to the root, for example "tworoom.h5".
     Length: 1 to 1024.
@@ -121,6 +122,13 @@ class DatasetAnchors(_message.Message):
     windows; in the released reading of a drift or planner study a random
     episode, then a random start.
     """
+    episodes: _builtins.str
+    """Episodes that windows are drawn from, counted from 0: some of them and
+    ranges with both ends, as "400-499,510", or a column and its value in an
+    episode's first row, as "split=1". Empty: what the task file says, or all.
+    Statistics stay those of all rows.
+    Length: 0 to 65536.
+    """
     def __init__(
         self,
         *,
@@ -132,10 +140,11 @@ class DatasetAnchors(_message.Message):
         one_per_episode: _builtins.bool | None = ...,
         window_future_frames: _builtins.int | None = ...,
         sample: Global___AnchorSample.ValueType = ...,
+        episodes: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "seed", b"seed", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "dataset", b"dataset", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "sample", b"sample", "seed", b"seed", "task", b"task", "window_future_frames", b"window_future_frames"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_frameskip", b"_frameskip", "_one_per_episode", b"_one_per_episode", "_seed", b"_seed", "_window_future_frames", b"_window_future_frames", "count", b"count", "dataset", b"dataset", "episodes", b"episodes", "frameskip", b"frameskip", "one_per_episode", b"one_per_episode", "sample", b"sample", "seed", b"seed", "task", b"task", "window_future_frames", b"window_future_frames"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015

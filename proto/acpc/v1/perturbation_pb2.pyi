@@ -353,6 +353,9 @@ Global___Contrast: _TypeAlias = Contrast  # noqa: Y015
 class ColorJitter(_message.Message):
     """Brightness, contrast, saturation and hue changed at random, in this order.
     One draw has one change for all frames of the history, as a camera would.
+    Four uniform numbers are drawn; contrast is about mid-grey, the matrices are
+    those of the W3C's Filter Effects (luminance 0.213, 0.715, 0.072), the ranges
+    SimCLR's. Results are held to [0, 1] after each step.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -405,7 +408,10 @@ Global___Jpeg: _TypeAlias = Jpeg  # noqa: Y015
 
 @_typing.final
 class Occlusion(_message.Message):
-    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
+    """A mid-grey rectangle at a random place, the same in all frames of a draw.
+    It has round(side * size) pixels a side, uniform over the places where it
+    fits; of one draw the larger one covers the smaller.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -456,7 +462,9 @@ Global___RandomShift: _TypeAlias = RandomShift  # noqa: Y015
 
 @_typing.final
 class DefocusBlur(_message.Message):
-    """A lens out of focus: the mean over a disk, borders reflected."""
+    """A lens out of focus: the mean over a disk, borders reflected.
+    A neighbour d pixels outside the disk counts with weight 1 - d.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -480,7 +488,9 @@ Global___DefocusBlur: _TypeAlias = DefocusBlur  # noqa: Y015
 
 @_typing.final
 class MotionBlur(_message.Message):
-    """A moving camera: the mean over a line, borders reflected."""
+    """A moving camera: the mean over a line, borders reflected.
+    A neighbour d pixels outside the line counts with weight 1 - d.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -513,6 +523,10 @@ class Shadow(_message.Message):
     """A shadow over one side of a straight edge, at a random place and in a random
     direction, the same in all frames of a draw: there every pixel times 1 -
     strength.
+    Three uniform numbers u: the edge runs through row (1/4 + u/2) of the height
+    and column (1/4 + u/2) of the width, and it gets darker in the direction 2 pi
+    u, clockwise from right. A pixel at depth d behind the edge is darkened by
+    strength times 1/2 + d / width held to [0, 1].
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -599,7 +613,9 @@ Global___Saturation: _TypeAlias = Saturation  # noqa: Y015
 
 @_typing.final
 class Cutout(_message.Message):
-    """Mid-grey patches at random places, the same in all frames of a draw."""
+    """Mid-grey patches at random places, the same in all frames of a draw.
+    Row and column of every patch are drawn as an occlusion's.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -633,6 +649,9 @@ Global___Cutout: _TypeAlias = Cutout  # noqa: Y015
 class Distractor(_message.Message):
     """A disk of a random colour that moves straight through the history, from a random
     place in a random direction, and turns round at the borders: one path a draw.
+    Drawn are where its centre starts (row, column), its direction as a shadow's,
+    then red, green and blue. A pixel d from its centre is covered by radius - d
+    held to [0, 1].
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -668,6 +687,9 @@ class Background(_message.Message):
     """Random smooth colours b behind the scene, the same in all frames of a draw: p
     + strength m (b - p). The background, where m is 1, is what has the colour of
     the key, or of the same pixel of a plate.
+    The distance from the key is that of the worst channel. The colours are
+    bilinear between 4 x 4 uniform numbers a channel, the outer ones at the corner
+    pixels.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -722,6 +744,9 @@ Global___Background: _TypeAlias = Background  # noqa: Y015
 class RandomConvolution(_message.Message):
     """A random 3 x 3 convolution over all channels, the same in all frames of a
     draw, mixed with the frames.
+    81 weights (to, from, row, column), uniform of variance 1/27, are applied to p
+    - 0.5 with border pixels repeated; 0.5 is added, and the result held to [0,
+    1].
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -748,6 +773,7 @@ Global___RandomConvolution: _TypeAlias = RandomConvolution  # noqa: Y015
 class Zoom(_message.Message):
     """A part of the frame at a random place, the same in all frames of a draw, enlarged
     to the whole frame.
+    Row, then column, uniform inside the frame; bilinear.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -774,6 +800,10 @@ Global___Zoom: _TypeAlias = Zoom  # noqa: Y015
 class KnockedCamera(_message.Message):
     """A pinhole camera turned about its three axes, each by a random angle, the same in
     all frames of a draw; border pixels are repeated.
+    Uniform numbers u for roll, pitch and yaw, each degrees (2 u - 1): the
+    direction (x, y, focal length) of a pixel is turned about the vertical axis,
+    the horizontal one, then the line of sight, and shows what the frame has
+    there; bilinear, with border pixels repeated.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -808,6 +838,8 @@ Global___KnockedCamera: _TypeAlias = KnockedCamera  # noqa: Y015
 class Haze(_message.Message):
     """Haze of random density d, smooth between 1/2 and 1, the same in all frames of
     a draw: p + s d (0.8 - p).
+    It is bilinear between 4 x 4 uniform numbers, the outer ones at the corner
+    pixels.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -832,7 +864,10 @@ Global___Haze: _TypeAlias = Haze  # noqa: Y015
 
 @_typing.final
 class SaltAndPepper(_message.Message):
-    """Pixels turned black or white with equal chance, independently in every frame."""
+    """Pixels turned black or white with equal chance, independently in every frame.
+    A pixel is black where its uniform number is below share / 2, white from 1 -
+    share / 2 on.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -75,6 +75,42 @@ PARTNER_PAST_ANCHOR: PartnerPast.ValueType  # 2
 """Those of the anchor."""
 Global___PartnerPast: _TypeAlias = PartnerPast  # noqa: Y015
 
+class _FitOutcome:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _FitOutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_FitOutcome.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    FIT_OUTCOME_UNSPECIFIED: _FitOutcome.ValueType  # 0
+    """Not measured."""
+    FIT_OUTCOME_FITS: _FitOutcome.ValueType  # 1
+    """Surely better than standing still and than with foreign actions; no cause
+    predicts better when it is undone.
+    """
+    FIT_OUTCOME_DOES_NOT_FIT: _FitOutcome.ValueType  # 2
+    """Surely at most 5 % better than standing still, or no better than with
+    foreign actions, or surely better with a usual cause undone.
+    """
+    FIT_OUTCOME_UNDECIDED: _FitOutcome.ValueType  # 3
+    """The intervals decide neither."""
+
+class FitOutcome(_FitOutcome, metaclass=_FitOutcomeEnumTypeWrapper):
+    """Whether a model predicts its data."""
+
+FIT_OUTCOME_UNSPECIFIED: FitOutcome.ValueType  # 0
+"""Not measured."""
+FIT_OUTCOME_FITS: FitOutcome.ValueType  # 1
+"""Surely better than standing still and than with foreign actions; no cause
+predicts better when it is undone.
+"""
+FIT_OUTCOME_DOES_NOT_FIT: FitOutcome.ValueType  # 2
+"""Surely at most 5 % better than standing still, or no better than with
+foreign actions, or surely better with a usual cause undone.
+"""
+FIT_OUTCOME_UNDECIDED: FitOutcome.ValueType  # 3
+"""The intervals decide neither."""
+Global___FitOutcome: _TypeAlias = FitOutcome  # noqa: Y015
+
 class _SkipReason:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -112,6 +148,10 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     """SR passes, but without a reference relative IR is unknown."""
     OUTCOME_UNDECIDED: _Outcome.ValueType  # 4
     """Of a confident outcome alone: the intervals do not decide."""
+    OUTCOME_DOES_NOT_FIT: _Outcome.ValueType  # 5
+    """The screen would not fail, but the checkpoint or its reference does not
+    predict these data, so that IR and SR mean nothing. No gate passes it.
+    """
 
 class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
 
@@ -122,6 +162,10 @@ OUTCOME_INCONCLUSIVE: Outcome.ValueType  # 3
 """SR passes, but without a reference relative IR is unknown."""
 OUTCOME_UNDECIDED: Outcome.ValueType  # 4
 """Of a confident outcome alone: the intervals do not decide."""
+OUTCOME_DOES_NOT_FIT: Outcome.ValueType  # 5
+"""The screen would not fail, but the checkpoint or its reference does not
+predict these data, so that IR and SR mean nothing. No gate passes it.
+"""
 Global___Outcome: _TypeAlias = Outcome  # noqa: Y015
 
 class _Doubt:
@@ -600,6 +644,7 @@ class CheckpointScore(_message.Message):
     SUMMARIES_FIELD_NUMBER: _builtins.int
     ANCHOR_VALUES_FIELD_NUMBER: _builtins.int
     ROUNDING_FLOOR_FIELD_NUMBER: _builtins.int
+    FIT_FIELD_NUMBER: _builtins.int
     ir_raw: _builtins.float
     """Raw IR: quantile over anchors of the mean normalised radius."""
     sr: _builtins.float
@@ -633,6 +678,12 @@ class CheckpointScore(_message.Message):
     def anchor_values(self) -> Global___AnchorValues:
         """The values of each anchor; absent where the server left them out."""
 
+    @_builtins.property
+    def fit(self) -> Global___Fit:
+        """Whether the checkpoint predicts these data at all; absent for jobs that
+        ended before the server measured it, and where nothing moves.
+        """
+
     def __init__(
         self,
         *,
@@ -646,16 +697,139 @@ class CheckpointScore(_message.Message):
         summaries: _abc.Iterable[Global___IrSummary] | None = ...,
         anchor_values: Global___AnchorValues | None = ...,
         rounding_floor: _builtins.float | None = ...,
+        fit: Global___Fit | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "checkpoint", b"checkpoint", "rounding_floor", b"rounding_floor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "checkpoint", b"checkpoint", "fit", b"fit", "rounding_floor", b"rounding_floor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "anchors", b"anchors", "checkpoint", b"checkpoint", "eligible", b"eligible", "ir_raw", b"ir_raw", "median_latent_distance", b"median_latent_distance", "rounding_floor", b"rounding_floor", "skipped", b"skipped", "sr", b"sr", "summaries", b"summaries"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor", "anchor_values", b"anchor_values", "anchors", b"anchors", "checkpoint", b"checkpoint", "eligible", b"eligible", "fit", b"fit", "ir_raw", b"ir_raw", "median_latent_distance", b"median_latent_distance", "rounding_floor", b"rounding_floor", "skipped", b"skipped", "sr", b"sr", "summaries", b"summaries"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__rounding_floor: _TypeAlias = _typing.Literal["rounding_floor"]  # noqa: Y015
     _WhichOneofArgType__rounding_floor: _TypeAlias = _typing.Literal["_rounding_floor", b"_rounding_floor"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__rounding_floor) -> _WhichOneofReturnType__rounding_floor | None: ...
 
 Global___CheckpointScore: _TypeAlias = CheckpointScore  # noqa: Y015
+
+@_typing.final
+class Fit(_message.Message):
+    """Whether a model predicts the data that it is measured on. IR and SR of one
+    that does not mean nothing.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    SKILL_FIELD_NUMBER: _builtins.int
+    INTERVAL_FIELD_NUMBER: _builtins.int
+    STEP_SKILL_FIELD_NUMBER: _builtins.int
+    STEP_INTERVALS_FIELD_NUMBER: _builtins.int
+    FOREIGN_FIELD_NUMBER: _builtins.int
+    FOREIGN_INTERVAL_FIELD_NUMBER: _builtins.int
+    CAUSES_FIELD_NUMBER: _builtins.int
+    TRIED_FIELD_NUMBER: _builtins.int
+    ANCHORS_FIELD_NUMBER: _builtins.int
+    outcome: Global___FitOutcome.ValueType
+    """What the intervals say."""
+    skill: _builtins.float
+    """Prediction error on clean frames over that of standing still, which
+    predicts the last observed latent: distances to the latents of the observed
+    future, summed over anchors and steps. 0 is perfect; 1 is standing still.
+    """
+    foreign: _builtins.float
+    """Error with the anchor's own current and future blocks over that with those
+    of an anchor of another trajectory: 1 where the model does not use its
+    actions. Absent where no two trajectories were compared.
+    """
+    anchors: _builtins.int
+    """Anchors on which actions were exchanged: the first ones."""
+    @_builtins.property
+    def interval(self) -> Global___Interval:
+        """Of the skill, over trajectories."""
+
+    @_builtins.property
+    def step_skill(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """The same after each predicted step, H of them."""
+
+    @_builtins.property
+    def step_intervals(self) -> _containers.RepeatedCompositeFieldContainer[Global___Interval]:
+        """Of each of them."""
+
+    @_builtins.property
+    def foreign_interval(self) -> Global___Interval:
+        """Of that ratio."""
+
+    @_builtins.property
+    def causes(self) -> _containers.RepeatedCompositeFieldContainer[Global___FitCause]:
+        """Usual causes that, undone, predict better, the best first."""
+
+    @_builtins.property
+    def tried(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of all causes that were tried."""
+
+    def __init__(
+        self,
+        *,
+        outcome: Global___FitOutcome.ValueType = ...,
+        skill: _builtins.float = ...,
+        interval: Global___Interval | None = ...,
+        step_skill: _abc.Iterable[_builtins.float] | None = ...,
+        step_intervals: _abc.Iterable[Global___Interval] | None = ...,
+        foreign: _builtins.float | None = ...,
+        foreign_interval: Global___Interval | None = ...,
+        causes: _abc.Iterable[Global___FitCause] | None = ...,
+        tried: _abc.Iterable[_builtins.str] | None = ...,
+        anchors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_foreign", b"_foreign", "foreign", b"foreign", "foreign_interval", b"foreign_interval", "interval", b"interval"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_foreign", b"_foreign", "anchors", b"anchors", "causes", b"causes", "foreign", b"foreign", "foreign_interval", b"foreign_interval", "interval", b"interval", "outcome", b"outcome", "skill", b"skill", "step_intervals", b"step_intervals", "step_skill", b"step_skill", "tried", b"tried"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__foreign: _TypeAlias = _typing.Literal["foreign"]  # noqa: Y015
+    _WhichOneofArgType__foreign: _TypeAlias = _typing.Literal["_foreign", b"_foreign"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__foreign) -> _WhichOneofReturnType__foreign | None: ...
+
+Global___Fit: _TypeAlias = Fit  # noqa: Y015
+
+@_typing.final
+class FitCause(_message.Message):
+    """What a usual cause of a misfit does to the error when it is undone."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SKILL_FIELD_NUMBER: _builtins.int
+    INSTEAD_OF_FIELD_NUMBER: _builtins.int
+    SURE_FIELD_NUMBER: _builtins.int
+    ANCHORS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """"later_actions", "earlier_actions", "negated_actions", "zscore_actions",
+    "percentile_actions", "none_actions", "bgr", "upside_down" or "mirrored".
+    """
+    skill: _builtins.float
+    """Skill with it undone."""
+    instead_of: _builtins.float
+    """Skill of the same anchors as they are."""
+    sure: _builtins.bool
+    """Whether it surely is at least 5 % better, and better than standing still:
+    at the confidence of the evidence over all causes that were tried.
+    """
+    anchors: _builtins.int
+    """Anchors that it was tried on."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        skill: _builtins.float = ...,
+        instead_of: _builtins.float = ...,
+        sure: _builtins.bool = ...,
+        anchors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors", b"anchors", "instead_of", b"instead_of", "name", b"name", "skill", b"skill", "sure", b"sure"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FitCause: _TypeAlias = FitCause  # noqa: Y015
 
 @_typing.final
 class IrSummary(_message.Message):
@@ -776,7 +950,7 @@ class Verdict(_message.Message):
     THRESHOLDS_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     outcome: Global___Outcome.ValueType
-    """Passed, failed, or inconclusive without a reference."""
+    """Passed, failed, inconclusive without a reference, or does not fit."""
     ir_relative: _builtins.float
     """Present when the request named a reference."""
     score: _builtins.float

@@ -1,6 +1,5 @@
 """Decides who makes a call: the owner of an API key, or of a client certificate."""
 
-import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -21,7 +20,6 @@ log = structlog.get_logger("acpc.access")
 CERTIFICATE_NAMES = ("peer_spiffe_id", "peer_dns", "x509_common_name")
 # Lines of rejected callers are at least so far apart.
 LOG_SECONDS = 1.0
-POLL_SECONDS = 2.0
 Metadata = Iterable[tuple[str, str | bytes]]
 AuthContext = Mapping[str, Sequence[bytes]]
 
@@ -48,33 +46,12 @@ class AccessControl:
         self._certified = tls is not None and tls.client_ca is not None
         self.authenticated = self._certified or keys_file is not None
         """Whether callers must say who they are."""
-        self._forced = False
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="access-reload", daemon=True)
-
-    def start(self) -> None:
-        """Begin to look for changed files."""
-        self._thread.start()
 
     def reload(self) -> None:
         """Have every file read again within two seconds. Safe in a signal handler."""
-        self._forced = True
-
-    def stop(self) -> None:
-        """End the thread that looks."""
-        self._stopping.set()
-        if self._thread.is_alive():
-            self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stopping.wait(POLL_SECONDS):
-            forced, self._forced = self._forced, False
-            for entry in (self._tls, self._keys):
-                try:
-                    if entry is not None:
-                        entry.refresh(force=forced)
-                except Exception:  # a bug in one file's reader must not stop the others
-                    log.exception("reload_bug")
+        for entry in (self._tls, self._keys):
+            if entry is not None:
+                entry.reload()
 
     def port_credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of the port; None when it speaks no TLS.

@@ -2,17 +2,19 @@
 
 import os
 import shlex
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Generic, TypeVar
 
 import structlog
 
-from acpc_server.errors import AcpcError, FailedPrecondition
+from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.access")
 Value = TypeVar("Value")
+POLL_SECONDS = 2.0
 
 
 def read_secret(path: Path) -> bytes:
@@ -47,30 +49,40 @@ class Reloaded(Generic[Value]):
     def __init__(
         self, what: str, files: Sequence[Path], load: Callable[[], Value], metrics: Metrics
     ) -> None:
-        self._what = what
-        self._files = files
-        self._load = load
-        self._metrics = metrics
-        self._seen = [_stamp(path) for path in files]
-        self.value = load()
-        metrics.access_stale.labels(what).set(0)
+        self._what, self._files, self._load, self._metrics = what, files, load, metrics
+        self._seen: list[tuple[int, ...]] | None = [_stamp(path) for path in files]
+        self._value, self._stale = load(), 0
+        self._next_look = 0.0
+        metrics.access_stale.labels(what).set_function(lambda: (self.value, self._stale)[1])
 
-    def refresh(self, *, force: bool) -> None:
-        """Read the files again when one has changed, or when forced."""
-        stamps = [_stamp(path) for path in self._files]
-        if stamps == self._seen and not force:
-            return
-        self._seen = stamps
-        stale = self._metrics.access_stale.labels(self._what)
-        stale.set(1)  # and stays so if the files cannot be used, or their reader has a bug
+    @property
+    def value(self) -> Value:
+        """The newest that could be used; files are looked at when it is asked for, now and then."""
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look = now + POLL_SECONDS
+            stamps = [_stamp(path) for path in self._files]
+            if stamps != self._seen:
+                self._seen = stamps
+                self._refresh()
+        return self._value
+
+    def reload(self) -> None:
+        """Have the files read again at the next look. Safe in a signal handler."""
+        self._seen = None
+
+    def _refresh(self) -> None:
+        self._stale = 1  # and stays so if the files cannot be used
         try:
-            self.value = self._load()
-        except AcpcError as error:
-            log.error("reload_failed", what=self._what, error=error.message)
+            self._value = self._load()
+        except Exception as error:  # noqa: BLE001 - also a bug in a reader leaves what was
+            log.error(
+                "reload_failed", what=self._what, error=getattr(error, "message", repr(error))
+            )
             self._metrics.access_reloads.labels(self._what, "failed").inc()
             return
         log.info("reloaded", what=self._what)
-        stale.set(0)
+        self._stale = 0
         self._metrics.access_reloads.labels(self._what, "succeeded").inc()
 
 

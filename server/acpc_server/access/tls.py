@@ -82,7 +82,7 @@ def require_guarded(host: str, *, authenticated: bool, encrypted: bool, insecure
         why, way = "keys would be sent in the clear", "--tls-certificate and --tls-key"
     raise FailedPrecondition(
         f"--host {host} can be reached from other machines, and {why}: set access up ({way}; "
-        "docs/access.md), listen on this machine alone (--host 127.0.0.1), or accept that whoever "
-        "reaches the port may do everything, or overhear it (--insecure)",
+        "docs/connecting.md), listen on this machine alone (--host 127.0.0.1), or accept that "
+        "whoever reaches the port may do everything, or overhear it (--insecure)",
         reason="UNGUARDED",
     )

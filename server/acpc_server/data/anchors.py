@@ -1,10 +1,11 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as declared
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 from acpc.contract import (
@@ -62,9 +63,12 @@ class Anchors(ABC):
         proprio: Normalised proprioception of every frame of anchors drawn from a dataset, where
             their task names a column of it, (n, h + H, width).
         windows: Windows that the anchors are a simple random sample of; None where not known.
+        read_as: What a receipt says of how their dataset was read: how actions are normalised, and
+            which episodes; empty where not known.
     """
 
     windows: int | None = None
+    read_as: Mapping[str, object] = MappingProxyType({})
     proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
@@ -103,6 +107,13 @@ class Anchors(ABC):
     @abstractmethod
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first."""
+
+    def action_variants(self, count: int) -> dict[str, Float32[np.ndarray, "m blocks width"]]:
+        """Return blocks of the first ``count`` with a usual mistake undone, by its name.
+
+        Of anchors whose dataset is not at hand only the other sign.
+        """
+        return {"negated_actions": -self.action_blocks[:count]}
 
     @cached_property
     def extras(self) -> tuple[AnchorArray, ...]:
@@ -172,7 +183,7 @@ class PartialAnchors(Anchors):
 
     def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
         self.history, self.frame_size = whole.history, whole.frame_size
-        self.windows = whole.windows
+        self.windows, self.read_as = whole.windows, whole.read_as
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)
@@ -220,6 +231,20 @@ class PartialAnchors(Anchors):
         if has_steps(name) and self.horizon < self._whole.horizon:
             return super().extra_digests(name)
         return self._whole.extra_digests(name)[: DIGEST_BYTES * self.count]
+
+
+class ChangedAnchors(PartialAnchors):
+    """The first anchors of a set, whose frames someone may have recorded otherwise."""
+
+    def __init__(
+        self, whole: Anchors, count: int, change: Callable[[np.ndarray], np.ndarray]
+    ) -> None:
+        super().__init__(whole, min(count, whole.count), whole.horizon)
+        self._change = change
+
+    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
+        """Return the changed frames of anchors [start, stop), history first."""
+        return self._change(super().read_frames(start, stop))
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
-from acpc.datasets import Dataset, DrawnWindows
-from jaxtyping import UInt8
+from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, action_variants
+from jaxtyping import Float32, UInt8
 
 from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition
@@ -58,6 +58,8 @@ class FileAnchors(Anchors):
 
     Args:
         drawn: The anchors, of an open dataset.
+        task: How it is read.
+        statistics: Of its columns, as far as known.
         reopen: Opens the dataset again.
         stamp: Changes when the file does.
         known: Sha256 of the frames of the first anchors, joined; those of the others are read once.
@@ -67,6 +69,8 @@ class FileAnchors(Anchors):
     def __init__(
         self,
         drawn: DrawnAnchors,
+        task: TaskPreset,
+        statistics: StatisticsCache,
         reopen: Callable[[], AbstractContextManager[Dataset]],
         stamp: Callable[[], str],
         known: bytes,
@@ -81,6 +85,10 @@ class FileAnchors(Anchors):
         self.frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name
+        self._task, self._statistics = task, statistics
+        self._variants: dict[int, dict[str, np.ndarray]] = {}
+        episodes = {"episodes": task.episodes} if task.episodes else {}
+        self.read_as = {"action": task.action.named(), **episodes}
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
@@ -112,6 +120,31 @@ class FileAnchors(Anchors):
             held = self._held = (stamp, whole)
         return held[1][start:stop].copy()
 
+    def action_variants(self, count: int) -> dict[str, Float32[np.ndarray, "m blocks width"]]:
+        """Return blocks of the first ``count`` with a usual mistake undone, by its name.
+
+        FailedPrecondition: the file now holds other actions, or is damaged.
+        """
+        if count not in self._variants:
+            self._variants = {count: self._read_variants(count)}
+        return self._variants[count]
+
+    def _read_variants(self, count: int) -> dict[str, np.ndarray]:
+        rows = self._rows[:count]
+        with self._reopen() as dataset:
+            found = action_variants(
+                dataset,
+                self._task,
+                self.trajectory_ids[:count],
+                rows[:, 0],
+                blocks=self.action_blocks.shape[1],
+                frameskip=int(rows[0, 1] - rows[0, 0]),
+                known=self._statistics,
+            )
+        if not np.array_equal(found.pop("own"), self.action_blocks[:count]):
+            raise self._changed(dataset, "actions")
+        return {**found, **super().action_variants(count)}
+
     @property
     def held_bytes(self) -> int:
         """Bytes in memory, those of frames that may yet be read among them."""
@@ -129,11 +162,14 @@ class FileAnchors(Anchors):
             frames = column.gather(rows) if same else None
         wanted = self.frame_digests[DIGEST_BYTES * start : DIGEST_BYTES * stop]
         if frames is None or b"".join(frame_digests(frames)) != wanted:
-            raise FailedPrecondition(
-                f"dataset {dataset.name!r} holds other frames than when its anchors were drawn",
-                reason="DATASET_CHANGED",
-            )
+            raise self._changed(dataset, "frames")
         return frames
+
+    def _changed(self, dataset: Dataset, what: str) -> FailedPrecondition:
+        return FailedPrecondition(
+            f"dataset {dataset.name!r} holds other {what} than when its anchors were drawn",
+            reason="DATASET_CHANGED",
+        )
 
 
 def _read_digests(drawn: DrawnAnchors, known: bytes, check: Callable[[], None]) -> bytes:

@@ -94,7 +94,7 @@ def _opened(root: Path, name: str, field: str) -> int:
             f"{field} {name!r} does not exist",
             name,
             lambda: files_below(root, field),
-            f"acpc {field}s",
+            f"acpc list {field}s",
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:

@@ -16,6 +16,7 @@ from acpc.datasets import (
     action_width,
     dataset_format,
     draw_windows,
+    lengths_of,
     load_preset,
     misfit,
     parse_task,
@@ -60,7 +61,7 @@ def load_task(name: str, root: Path) -> TaskPreset:
             f"{', '.join(SUFFIXES['task'])}",
             name,
             lambda: (*preset_names(), *files_below(root, "task")),
-            "acpc tasks",
+            "acpc list tasks",
         )
     with open_file(root, name, field="task") as opened, open(opened, "rb", closefd=False) as file:
         return parse_task(name, file.read(MAX_TASK_BYTES + 1))
@@ -90,19 +91,27 @@ class DatasetStore:
         return load_task(task, self._root).reading
 
     def fit(
-        self, dataset: str, task: str, *, steps: int, frameskip: int | None = None
+        self,
+        dataset: str,
+        task: str,
+        *,
+        steps: int,
+        frameskip: int | None = None,
+        episodes: str = "",
     ) -> DatasetFit:
         """Check, without reading rows, that a dataset has what a task needs.
 
-        ``frameskip`` overrides the task's; ``steps`` are the kept frames of a window. Raises as
-        ``open_dataset``, its columns, ``load_task`` and ``WindowIndex``.
+        ``frameskip`` and ``episodes`` override the task's; ``steps`` are the kept frames of a
+        window. Raises as ``open_dataset``, its columns, ``load_task``, ``chosen_episodes`` and
+        ``WindowIndex``.
         """
         preset = load_task(task, self._root)
         skip = preset.frameskip if frameskip is None else frameskip
         with open_dataset(self._root, dataset) as file:
             width = self._action_width(file, preset, task)
-            proprio = file.numeric_column(preset.proprio).width if preset.proprio else 0
-            windows = WindowIndex(file.lengths, num_steps=steps, frameskip=skip)
+            proprio = file.numeric_column(preset.proprio.column).width if preset.proprio else 0
+            lengths = lengths_of(file, preset, episodes)
+            windows = WindowIndex(lengths, num_steps=steps, frameskip=skip)
             frame_size = file.pixel_column(preset.pixels).shape[1:3]
         return DatasetFit(
             windows=len(windows),
@@ -184,7 +193,10 @@ class DatasetStore:
         with self.drawn(source, history=history, horizon=horizon) as drawn:
             reopen = partial(open_dataset, self._root, source.dataset)
             stamp = partial(self.stamp, source.dataset, source.task)
-            return FileAnchors(drawn, reopen, stamp, frame_digests, check)
+            task = load_task(source.task, self._root)
+            if source.episodes:
+                task = task.model_copy(update={"episodes": source.episodes})
+            return FileAnchors(drawn, task, self._statistics, reopen, stamp, frame_digests, check)
 
     def stamp(self, dataset: str, task: str) -> str:
         """Return what changes when the dataset or task file is replaced or written to.

@@ -121,7 +121,11 @@ class AnchorReaders:
         with below("dataset"):
             frames = window_future_frames(source, horizon)
             fit = self._datasets.fit(
-                source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
+                source.dataset,
+                source.task,
+                steps=history + frames,
+                frameskip=source.frameskip,
+                episodes=source.episodes,
             )
         return fit.episodes if source.by_episode else fit.windows
 
@@ -182,7 +186,11 @@ class AnchorReaders:
     ) -> None:
         frames = window_future_frames(source, horizon)
         fit = self._datasets.fit(
-            source.dataset, source.task, steps=history + frames, frameskip=source.frameskip
+            source.dataset,
+            source.task,
+            steps=history + frames,
+            frameskip=source.frameskip,
+            episodes=source.episodes,
         )
         check_anchor(history + horizon, fit.frame_size, "dataset")
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)

@@ -146,7 +146,8 @@ class AnchorEncoder:
             draws = [self._draw(group, place) for place in places]
             views = self._views(group, draws, clean[:, :h], context)
             begun = -(-first // h) - places.start
-            same = unchanged(views[begun:], clean[:, :h], draws[begun:])
+            own = [clean[draw.history, :h] for draw in draws[begun:]]
+            same = unchanged(views[begun:], own, device)
             of_views = views.flatten(0, 1)[first - places.start * h : last - places.start * h]
             yield torch.cat([clean.flatten(0, 1)[cut.start : cut.stop], of_views]), same
 
@@ -174,7 +175,8 @@ class AnchorEncoder:
                 drawn += places
         if drawn:
             with self.engine.drawing(0.0, context) as turn:
-                views[drawn] = draw_views(histories, [draws[place] for place in drawn], turn)
+                asked = [draws[place] for place in drawn]
+                views[drawn] = torch.stack(draw_views(histories, asked, turn))
         return views
 
     def _sorted(self, group: range, latents: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -66,7 +66,11 @@ class FrameSources:
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
         """Make a source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
-        return [FrameSource(self._key(frame), frames, row, 1) for row, frame in enumerate(frames)]
+        prefix = self._prefix + f"{frames.shape[1:]}{frames.dtype}".encode()
+        return [
+            FrameSource(_digest(prefix, np.ascontiguousarray(frame).data), frames, row, 1)
+            for row, frame in enumerate(frames)
+        ]
 
     def views(self, history: Sequence[FrameSource], views: Views) -> list[list[FrameSource]]:
         """Make sources of each distinct view of a history that is given by its own sources.
@@ -87,33 +91,36 @@ class FrameSources:
             draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
             text = f"{spec.digest}:{draw}".encode()
             found.append(
-                [replace(x, key=_digest(x.key + text), drawn=(views, view)) for x in parts]
+                [
+                    FrameSource(_digest(x.key + text), x.pixels, x.start, x.count, (views, view))
+                    for x in parts
+                ]
             )
         return found
 
     def make(
         self, sources: Sequence[FrameSource], between: Callable[[], None]
-    ) -> tuple[list[Tensor | AcpcError], Tensor]:
+    ) -> tuple[list[Tensor | AcpcError], list[int], Tensor]:
         """Make model input of sources of one size, (n, 3, height, width) each, on the device.
 
-        Returns an error in place of a view that cannot be drawn, and bool (sources,) on the device:
-        which views are the history itself. Nothing waits for the device. Raises what ``between``
-        does, which is called between pieces of work.
+        Returns an error in place of a view that cannot be drawn, the places of those that were, and
+        which of these are the history itself, bool on the device. Nothing waits for the device.
+        Raises what ``between`` does, which is called between pieces of work.
         """
         inputs: dict[_Place, Tensor] = {}
         for dtype in (np.uint8, np.float32):
             alike = [source for source in sources if source.pixels.dtype == dtype]
             if alike:
                 inputs |= self._inputs(alike)
-        no = torch.zeros(1, dtype=torch.bool, device=self._device)
-        found: dict[bytes, tuple[Tensor | AcpcError, Tensor]] = {}
-        for count in {source.count for source in sources}:
-            drawn = [source for source in sources if source.drawn and source.count == count]
-            if drawn:
-                views = _drawn(drawn, inputs, no, between)
-                found |= {source.key: view for source, view in zip(drawn, views, strict=True)}
-        made, same = zip(*(found.get(s.key) or (inputs[s.place], no) for s in sources), strict=True)
-        return [*made], torch.cat(same)
+        made: list[Tensor | AcpcError] = [inputs[source.place] for source in sources]
+        for count in {source.count for source in sources if source.drawn}:
+            places = [p for p, x in enumerate(sources) if x.drawn and x.count == count]
+            views = _drawn([sources[p] for p in places], inputs, between)
+            for place, view in zip(places, views, strict=True):
+                made[place] = view
+        drawn = [p for p, x in enumerate(sources) if x.drawn and isinstance(made[p], Tensor)]
+        own = [inputs[sources[p].place] for p in drawn]
+        return made, drawn, unchanged((made[p] for p in drawn), own, self._device)  # type: ignore[misc]
 
     def _inputs(self, sources: Sequence[FrameSource]) -> dict[_Place, Tensor]:
         """Make model input of what sources of one element type and size take, each frame once."""
@@ -135,10 +142,6 @@ class FrameSources:
                 0, source.start - spans[key].start, source.count
             )
         return found
-
-    def _key(self, frame: np.ndarray) -> bytes:
-        shape = f"{frame.shape}{frame.dtype}".encode()
-        return _digest(self._prefix + shape, np.ascontiguousarray(frame).data)
 
 
 def drawing_of(sources: Iterable[FrameSource], pixels: int) -> float:
@@ -164,22 +167,14 @@ def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
 def _drawn(
     sources: Sequence[FrameSource],
     inputs: Mapping[_Place, Tensor],
-    no: Tensor,
     between: Callable[[], None],
-) -> list[tuple[Tensor | AcpcError, Tensor]]:
-    """Draw views of as many frames each, together; one by one where one of them cannot be.
-
-    Returns with each bool (1,): whether it is the history; ``no`` for an error.
-    """
-    seen = {s.place: inputs[s.place] for s in sources}
-    places = {key: place for place, key in enumerate(seen)}
-    histories = torch.stack([*seen.values()])
-    draws = [Draw(places[s.place], *s.drawn) for s in sources if s.drawn]
+) -> list[Tensor | AcpcError]:
+    """Draw views of as many frames each, together; one by one where one of them cannot be."""
+    histories = [inputs[source.place] for source in sources]
+    draws = [Draw(row, *source.drawn) for row, source in enumerate(sources) if source.drawn]
     try:
-        views = draw_views(histories, draws, between)
+        return [*draw_views(histories, draws, between)]
     except (InvalidArgument, FailedPrecondition) as error:
         if len(sources) > 1:
-            return [one for source in sources for one in _drawn([source], inputs, no, between)]
-        return [(error, no)]
-    same = unchanged(views, histories, draws)
-    return [*zip(views, torch.split(same, 1), strict=True)]
+            return [one for source in sources for one in _drawn([source], inputs, between)]
+        return [error]

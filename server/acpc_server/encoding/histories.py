@@ -245,36 +245,39 @@ class HistoryEncoder:
         found: _Found = {}
         distinct = {source.key: source for source in sources}
         maker = FrameSources(model.card, mode, self._engine.device)
-        for group in self._grouped(model.card, distinct.values(), context):
+        for group in self._grouped(model.card, [*distinct.values()], context):
             pixels = _pixels(model.card, group[0])
             with self._engine.drawing(drawing_of(group, pixels), context) as turn:
-                made, same = maker.make(group, turn)
-            frames = [x for x in made if isinstance(x, Tensor)]
+                made, drawn, same = maker.make(group, turn)
             encoded = torch.empty(0, model.card.latent_dim)
-            if frames:
+            if frames := [x for x in made if isinstance(x, Tensor)]:
                 given = model, torch.cat(frames), context, mode
                 encoded = self._engine.encode(*given, merge=merge)
-            parts = iter(torch.split(encoded, [*map(len, frames)]))
-            alike = to_host(same).tolist()  # after the encoder: nothing more waits
-            for source, x, is_history in zip(group, made, alike, strict=True):
+            row = 0
+            for source, x in zip(group, made, strict=True):
                 if isinstance(x, AcpcError):
                     found[source.key] = x
                 else:
-                    latents = next(parts)
-                    found[source.key] = None if source.drawn and is_history else latents
+                    found[source.key] = encoded[row : row + source.count]
+                    row += source.count
+            for place, is_history in zip(drawn, to_host(same).tolist(), strict=True):
+                if is_history:  # known after the encoder: nothing more waits
+                    found[group[place].key] = None
         return found
 
     def _grouped(
-        self, card: ModelCard, sources: Iterable[FrameSource], context: RequestContext
+        self, card: ModelCard, sources: Sequence[FrameSource], context: RequestContext
     ) -> Iterator[list[FrameSource]]:
-        """Yield sources a device call at a time, so that a request never holds all frames."""
+        """Yield sources of one size a call at a time, so that a request never holds all frames."""
+        if not sources:
+            return
         group: list[FrameSource] = []
-        count = 0
+        size, count = input_size(sources[0].pixels.shape, card.image_size), 0
+        most = frames_per_call(self._engine.device.type, context.priority, card, *size)
         for source in sources:
             group.append(source)
             count += source.count
-            size = input_size(source.pixels.shape, card.image_size)
-            if count >= frames_per_call(self._engine.device.type, context.priority, card, *size):
+            if count >= most:
                 yield group
                 group, count = [], 0
         if group:

@@ -29,12 +29,11 @@ def make_receipt(
     perturbation_digest: str,
     parameters: Mapping[str, Any],
     digested: Mapping[str, Any] | None = None,
-    program: str | None = None,
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; their digest is that of ``digested``, or of all. ``program`` is a context's.
+    number; their digest is that of ``digested``, or of all.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
@@ -51,7 +50,6 @@ def make_receipt(
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
         weights_read=checkpoint.weights_read if isinstance(checkpoint, ModelCard) else "",
-        program=program or "",
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -59,11 +59,11 @@ class Draw(NamedTuple):
 
 
 def draw_views(
-    histories: Float[Tensor, "n history 3 height width"],
+    histories: Sequence[Tensor] | Tensor,
     draws: Sequence[Draw],
     between: Callable[[], None] = lambda: None,
-) -> Float[Tensor, "views history 3 height width"]:
-    """Draw views of several histories, on their device, each with the bits that it has alone.
+) -> list[Float[Tensor, "history 3 height width"]]:
+    """Draw views of histories of one shape, on their device, each with the bits that it has alone.
 
     Raises InvalidArgument, FailedPrecondition: As ``perturb.perturb_histories``; names the spec;
     AcpcError: What ``between`` raises, which is called between pieces of work.
@@ -76,24 +76,20 @@ def draw_views(
         plan, view = draws[places[0]].plan, draws[places[0]].view
         spec = plan.specs[view.spec_index]
         given = [histories[draws[place].history] for place in places]
-        keys = [_key(draws[place]) for place in places]
+        keys = [
+            DrawKey(draws[p].plan.seed, draws[p].plan.anchor, draws[p].view.draw) for p in places
+        ]
         with below(f"specs[{view.spec_index}].{spec.kind}"):
             views = perturb_histories(given, spec, keys, between)
         drawn.update(zip(places, views, strict=True))
-    return torch.stack([drawn[place] for place in range(len(draws))])
+    return [drawn[place] for place in range(len(draws))]
 
 
 def unchanged(
-    views: Float[Tensor, "views history 3 height width"],
-    histories: Float[Tensor, "n history 3 height width"],
-    draws: Sequence[Draw],
+    views: Iterable[Tensor], histories: Iterable[Tensor], device: torch.device
 ) -> Bool[Tensor, "views"]:
     """Compare views with their histories bit for bit; the result stays on their device."""
-    pairs = [(view, histories[draw.history]) for view, draw in zip(views, draws, strict=True)]
-    if views.device.type == "cpu":  # stops at the first difference
-        return torch.tensor([torch.equal(*pair) for pair in pairs])
+    pairs = [*zip(views, histories, strict=True)]
+    if device.type == "cpu" or not pairs:  # stops at the first difference
+        return torch.tensor([torch.equal(*pair) for pair in pairs], dtype=torch.bool, device=device)
     return torch.stack([(view == history).all() for view, history in pairs])
-
-
-def _key(draw: Draw) -> DrawKey:
-    return DrawKey(draw.plan.seed, draw.plan.anchor, draw.view.draw)

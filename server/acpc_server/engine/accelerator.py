@@ -129,7 +129,9 @@ def to_device(device: torch.device, dtype: torch.dtype, *tensors: Tensor) -> lis
 
     A copy that converts would do so on the host first, in memory that is not pinned, and wait.
     """
-    if device.type == "cpu" or len(tensors) == 1:
+    if device.type == "cpu":
+        return [x.to(dtype) for x in tensors]
+    if len(tensors) == 1:
         return [pinned(x, device).to(device, non_blocking=True).to(dtype) for x in tensors]
     flat = pinned(torch.cat([x.flatten() for x in tensors]), device)
     there = flat.to(device, non_blocking=True).to(dtype)

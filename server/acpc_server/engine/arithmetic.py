@@ -78,8 +78,9 @@ def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
 @contextmanager
 def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
     """Run the block without gradients and in ``mode``, in the device's thread."""
-    torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
-    torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
+    if computes_tf32(device):
+        torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
+        torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
     reduced = mode is NumericMode.BF16
     with (
         torch.inference_mode(),

@@ -7,8 +7,9 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from acpc.contract import NumericMode
@@ -32,7 +33,6 @@ from acpc_server.engine.sizes import (
     rollout_work,
     rollouts_per_call,
 )
-from acpc_server.engine.work import Work
 from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded
 from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
@@ -54,6 +54,36 @@ DRAWING = 2
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """What the device does for one interactive request, and how its answer is made.
+
+    Attributes:
+        kind: Of one kind may share a call.
+        compute: Called in the device's thread with the payloads of all that share the call, of at
+            most ``max_rows`` together, and a :class:`DeviceContext`; returns an answer, or an error
+            of that request alone, for each. For work that is large it is called in the caller's
+            thread, with the caller's context, and so queues one chunk after another.
+        drawing: Work of drawing its views.
+        finish: Makes the answer of what was computed.
+    """
+
+    primitive: str
+    kind: tuple[Hashable, ...]
+    payload: Any
+    compute: Callable[[Sequence[Any], RequestContext], Sequence[Any]]
+    rows: int
+    max_rows: int
+    drawing: float
+    finish: Callable[[Any], T]
+
+    def then(self, finish: Callable[[T], U]) -> Work[U]:
+        """Return the same work with another answer, made of this one."""
+        made = self.finish
+        return replace(self, finish=lambda found: finish(made(found)))  # type: ignore[arg-type,return-value]
 
 
 class DeviceClient:
@@ -343,7 +373,11 @@ class DeviceClient:
     def _chunk(self, work: Work[Any], context: RequestContext, loop: Any = None) -> Chunk:  # noqa: ANN401
         kind = (work.primitive, *work.kind)
         merge = self._merge and work.primitive == "pair"  # certificates follow from one request
-        sizes = work.rows, work.in_one_call, context, merge, work.max_rows
+
+        def at_once(payloads: Sequence[Any]) -> Sequence[Any]:
+            return work.compute(payloads, DeviceContext())
+
+        sizes = work.rows, at_once, context, merge, work.max_rows
         return Chunk(work.primitive, kind, work.payload, *sizes, loop)
 
     def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401

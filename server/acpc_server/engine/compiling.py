@@ -73,7 +73,7 @@ def build(spec: dict[str, Any], library: Path) -> dict[int, list[float]]:
         (weights, *_inputs(weights, 2, 3)),
         dynamic_shapes=(_fixed(weights), {1: g, 2: n}, {4: n}),
     )
-    package = torch._inductor.aoti_compile_and_package(
+    package = torch._inductor.aoti_compile_and_package(  # noqa: SLF001 - it is public
         exported,
         package_path=str(library.with_suffix(".pt2")),
         # Headers are read once, and threads are those of the process that computes.

@@ -36,9 +36,6 @@ TEST_SECONDS = 1.0
 class DeviceContext(RequestContext):
     """The context of work inside a device call: what it asks of the device is computed at once."""
 
-    def __init__(self, priority: Priority = Priority.INTERACTIVE) -> None:
-        super().__init__(priority)
-
 
 class Device:
     """Computes payloads at once; for the device's thread only."""
@@ -69,10 +66,11 @@ class Device:
             with arithmetic(mode, self.device):
                 return to_host(work(*to_device(self.device, dtype, *inputs)).to(dtype))
 
-        joined = payloads[0]
-        if len(payloads) > 1:
-            joined = tuple(torch.cat(column) for column in zip(*payloads, strict=True))
-        rows = in_halves(partial(self._finite, once, primitive, mode), *joined)
+        finite = partial(self._finite, once, primitive, mode)
+        if len(payloads) == 1:
+            return [in_halves(finite, *payloads[0])]
+        joined = (torch.cat(column) for column in zip(*payloads, strict=True))
+        rows = in_halves(finite, *joined)
         return torch.split(rows, [len(payload[0]) for payload in payloads])
 
     def pool(

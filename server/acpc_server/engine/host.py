@@ -55,19 +55,15 @@ def by_work(row_work: float, compute: Callable[..., Tensor]) -> Callable[..., Te
 def own_threads(count: int) -> Iterator[None]:
     """Run the block on so many threads, and then on as many as before."""
     before = torch.get_num_threads()
-    if before != count:
-        _set_own_threads(count)
+    # Torch's own function sets the count of new threads too.
+    setters = _setters() if before != count else []
+    for setter in setters:
+        setter(count)
     try:
         yield
     finally:
-        if before != count:
-            _set_own_threads(before)
-
-
-def _set_own_threads(count: int) -> None:
-    """Set the calling thread's count alone: torch's own function sets that of new threads too."""
-    for setter in _setters():
-        setter(count)
+        for setter in setters:
+            setter(before)
 
 
 @cache

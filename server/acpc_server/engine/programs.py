@@ -228,7 +228,7 @@ def spec_of(rollout: JepaRollout) -> dict[str, Any]:
 
 def load_step(library: Path, weights: Weights) -> Step:
     """Load a compiled step with the weights of one checkpoint; RuntimeError: it cannot be."""
-    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)
+    runner = torch._C._aoti.AOTIModelContainerRunnerCpu(str(library), 1)  # noqa: SLF001
     held = [x.contiguous() for x in _tensors(weights)]
 
     def step(window: Tensor, modulations: Tensor) -> Tensor:

@@ -12,6 +12,9 @@ from acpc.evidence import FEW_OF_ALL
 from jaxtyping import Float64
 from scipy import special
 
+_ONE_SIDED = 1.645
+"""Standard errors beyond which 5 % lie."""
+
 
 def quantile_bounds(
     ordered: Float64[np.ndarray, "n"], quantile: float, windows: int | None, levels: int
@@ -62,16 +65,20 @@ def least_p(pairs: int, among: int | None, share: float) -> float:
     return float(np.prod(np.maximum(0, left - missed) / (left + pairs - missed)))
 
 
-def reached(distance: Float64[np.ndarray, "pairs"], limit: float) -> float:
+def reached(distance: Float64[np.ndarray, "pairs"], limit: float, worth: float) -> float:
     """Largest share at or below ``limit`` of distances that spread as these do, all above it.
 
     The one-sided inequality of Vysochanskij and Petunin (1980), of their logarithms: whatever their
-    distribution, if it has one mode.
+    distribution, if it has one mode. How many deviations away the limit lies is itself uncertain,
+    as of ``worth`` normal values: its lower bound at 5 %.
     """
     logs = np.log(distance)
-    gap, spread = float(logs.mean()) - (math.log(limit) if limit else -math.inf), float(logs.std())
-    far = (gap / spread) ** 2 if spread else math.inf
-    return max(4 / 9 / (1 + far), 1 / 3 * (4 / (1 + far) - 1))
+    spread = float(logs.std())
+    if not spread or not limit:
+        return 0.0
+    far = (float(logs.mean()) - math.log(limit)) / spread
+    far = max(0.0, far - _ONE_SIDED * math.sqrt((1 + far**2 / 2) / worth))
+    return max(4 / 9 / (1 + far**2), 1 / 3 * (4 / (1 + far**2) - 1))
 
 
 def _above(falling: np.ndarray, level: np.ndarray) -> np.ndarray:

@@ -121,10 +121,7 @@ class _Side:
         self._alpha, self._resamples = 1 - options.confidence, options.resamples
         self._dataset = options.population is Population.DATASET
         self._windows, self._count = windows, len(group)
-        # A pair is drawn as often as both of its ends: less certain than an anchor by so much.
-        self._stretch = 1.0
-        if windows is not None and windows <= FEW_OF_ALL * len(group):  # those that are counted
-            self._stretch = math.sqrt(1 + len(group) / windows)
+        self._counted = windows is not None and windows <= FEW_OF_ALL * len(group)
         self._method = METHODS[options.population]
         order = np.argsort(sample.radius, kind="stable")
         self._radius, self._group = sample.radius[order], group[order]
@@ -134,7 +131,8 @@ class _Side:
         pairs = pairs[np.argsort(sample.distance[pairs], kind="stable")]
         self._distance = sample.distance[pairs]
         self._ends = np.stack([group[pairs], group[sample.partner[pairs]]])
-        self._begun, self._ended = (np.bincount(end) for end in self._ends)
+        size = int(group.max()) + 1
+        self._begun, self._ended = (np.bincount(end, minlength=size) for end in self._ends)
         separated = self._distance > self.radius_at + self._margin
         self._separated = float(separated.mean())
         self._power = _partner_power(separated, self._ends)
@@ -172,7 +170,8 @@ class _Side:
             plain, low = (
                 exact.all_of(pairs, worth, among, self._resamples) for worth in (pairs, self._worth)
             )
-            low = np.minimum(plain, np.maximum(low, 1 - exact.reached(self._distance, limit)))
+            far = 1 - exact.reached(self._distance, limit, self._worth)
+            low = np.minimum(plain, np.maximum(low, far))
         return self.resampled(self._separated, low, self._sr_high, most=1.0, one_sided=firm)
 
     @property
@@ -200,17 +199,15 @@ class _Side:
         self.ir_high[rows] = np.append(self._radius, math.inf)[high]
 
         first, second = self._ends
-        if self._windows is not None and self._stretch > 1:
-            mean = self._windows / self._count
-            weights, unseen = mean + (weights - mean) * self._stretch, unseen * self._stretch
+        if self._counted and self._windows is not None:
+            weights, unseen = _of_pairs(weights, unseen, self._windows / self._count)
         own = weights[:, first]
         if self._power:
             partner = (weights**self._power / math.gamma(1 + self._power))[:, second]
             own = np.where(first == second, own, own * partner)
         beyond = np.cumsum(own[:, ::-1], axis=1)[:, ::-1]  # (rows, pairs): of this pair and above
         beyond = np.append(beyond, np.zeros((len(own), 1)), axis=1)
-        mass = sizes_by_rank(self._begun, rank) + self._power * sizes_by_rank(self._ended, rank)
-        mass, each = mass * unseen, np.arange(len(own))
+        mass, each = self._pairs_of_unseen(rank) * unseen, np.arange(len(own))
         for found, ir, hits in (
             (self._sr_low, self.ir_high[rows], 0.0),
             (self._sr_high, self.ir_low[rows], mass),
@@ -219,6 +216,30 @@ class _Side:
             found[rows] = (beyond[each, at] + hits) / (beyond[:, 0] + mass)
         share: np.ndarray = extra / (total + extra)
         return share
+
+    def _pairs_of_unseen(self, rank: Float64[np.ndarray, "rows"]) -> Float64[np.ndarray, "rows"]:
+        """Pairs in which the unseen group decides; one that it ends counts the partner's power.
+
+        A window as a random one drawn that is in any, in the weightier of its roles; a trajectory
+        as a random pair's, in both.
+        """
+        if not self._dataset:
+            return sizes_by_rank(self._begun, rank) + self._power * sizes_by_rank(self._ended, rank)
+        pairs = np.sort(np.maximum(self._begun, self._power * self._ended))
+        pairs = pairs[pairs > 0]
+        found: np.ndarray = pairs[(rank * len(pairs)).astype(np.int64)]
+        return found
+
+
+def _of_pairs(
+    weights: Float64[np.ndarray, "rows n"], unseen: Float64[np.ndarray, "rows"], mean: float
+) -> tuple[Float64[np.ndarray, "rows n"], Float64[np.ndarray, "rows"]]:
+    """Windows' counts as weights in pairs: 1 on average, so that those of both ends multiply.
+
+    A pair is drawn as often as both its ends are: it deviates by the root of 1 + n/N more.
+    """
+    more = math.sqrt(1 + 1 / mean)
+    return 1 + (weights / mean - 1) * more, unseen / mean * more
 
 
 def _partner_power(

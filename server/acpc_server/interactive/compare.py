@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
@@ -203,23 +204,20 @@ class _Batch:
     blocks: Tensor  # actions of each row, (rows, h + H - 1, block width)
     weights: Tensor  # of the horizon, float64 (rows, H)
     futures: Tensor  # latents of each row's observed future, (rows, H or 0, dim)
-    counts: list[int]  # rows of each pair
+    spans: list[range]  # rows of each pair
 
     @staticmethod
     def of(pairs: Sequence[tuple[_Pair, EncodedHistories]]) -> _Batch:
         """Stack the rows of some pairs."""
-        counts = [1 + len(latents.views) for _, latents in pairs]
-        repeats = torch.tensor(counts)
-
-        def rows(each: Iterable[Tensor]) -> Tensor:
-            return torch.stack([*each]).repeat_interleave(repeats, dim=0)
-
+        ends = list(itertools.accumulate(1 + len(latents.views) for _, latents in pairs))
+        spans = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
+        pair_of = torch.tensor([place for place, span in enumerate(spans) for _ in span])
         return _Batch(
             torch.cat([x for _, latents in pairs for x in (latents.clean[None], latents.views)]),
-            rows(torch.from_numpy(pair.blocks) for pair, _ in pairs),
-            rows(pair.weights for pair, _ in pairs),
-            rows(latents.extra for _, latents in pairs),
-            counts,
+            torch.stack([torch.from_numpy(pair.blocks) for pair, _ in pairs])[pair_of],
+            torch.stack([pair.weights for pair, _ in pairs])[pair_of],
+            torch.stack([latents.extra for _, latents in pairs])[pair_of],
+            spans,
         )
 
     def measure(
@@ -229,12 +227,13 @@ class _Batch:
 
         ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
         """
-        repeats = torch.tensor(self.counts)
-        starts = torch.cumsum(repeats, 0) - repeats
-        clean = starts.repeat_interleave(repeats)  # (rows,): the clean row of each
+        clean = torch.tensor([span.start for span in self.spans for _ in span])  # (rows,)
         steps, errors, finite = self._measure_rows(rolled, size, clean)
         acpc = consistency.acpc(steps, self.weights)  # (rows,)
-        shift = self._shifts(clean, size)  # (rows,)
+        parts = [slice(start, start + size) for start in range(0, len(clean), size)]
+        shift = torch.cat(
+            [consistency.encoder_shift(self.histories[clean[x]], self.histories[x]) for x in parts]
+        )  # (rows,)
         drifts: list[ErrorDrift | None] = [None] * len(acpc)
         if self.futures.shape[1]:
             drift = consistency.error_drift(errors[clean], errors)
@@ -246,17 +245,11 @@ class _Batch:
         distances = [tuple(row) for row in steps.tolist()]
         first = [row[0] for row in distances]
         rows = list(map(_ViewDistances, acpc.tolist(), first, distances, shift.tolist(), drifts))
-        ends, good = (starts + repeats).tolist(), finite.tolist()
+        good = finite.tolist()
         return [
-            rows[start + 1 : end] if all(good[start:end]) else predictions_not_finite()
-            for start, end in zip(starts.tolist(), ends, strict=True)
+            rows[x.start + 1 : x.stop] if all(good[x.start : x.stop]) else predictions_not_finite()
+            for x in self.spans
         ]
-
-    def _shifts(self, clean: Tensor, size: int) -> Tensor:
-        """Compute how far the latents of each row lie from those of its clean row, (rows,)."""
-        rows = torch.split(torch.arange(len(clean)), size)
-        pairs = ((self.histories[clean[part]], self.histories[part]) for part in rows)
-        return torch.cat([consistency.encoder_shift(*pair) for pair in pairs])
 
     def _measure_rows(
         self, rolled: Callable[[slice], Tensor], size: int, clean: Tensor
@@ -268,18 +261,17 @@ class _Batch:
             rows = slice(start, start + size)
             rollouts = rolled(rows)
             known = rollouts if before is None else torch.cat([before, rollouts])
-            place = clean[rows] - start + len(known) - len(rollouts)
-            own = known[place.clamp(min=0)]
-            before = own[-1:].clone()
+            own = known[(clean[rows] - start + len(known) - len(rollouts)).clamp(min=0)]
+            before = own[-1:].clone() if rows.stop < len(clean) else None
             errors = torch.empty(0, dtype=torch.float64)
             if self.futures.shape[1]:
                 given = rollouts, self.futures[rows], self.weights[rows]
                 errors = consistency.prediction_error(*given)
             finite = torch.isfinite(rollouts).flatten(1).all(dim=1)
             found.append((consistency.step_distances(own, rollouts), errors, finite))
-        steps, errors, finite = (torch.cat(column) for column in zip(*found, strict=True))
         if len(found) == 1:
-            return steps, errors, finite
+            return found[0]
+        steps, errors, finite = (torch.cat(column) for column in zip(*found, strict=True))
         # Equal rows of one pair, which may lie in different pieces, share an answer.
         same = equal_rows(self.histories, self.blocks, clean[:, None].float())
         if same is None:

@@ -172,10 +172,10 @@ def join_costs(parts: Sequence[Tensor], choices: Tensor | None) -> Float64[Tenso
 
 def clean_gaps(costs: Tensor, elites: int, choices: Tensor | None) -> CleanGaps:
     """Return how far costs (J,) of what is chosen lie from those of other choices."""
+    order = cost_bounds.elite_indices(costs, max(1, elites))
 
-    def gap(count: int) -> float:
-        elite = cost_bounds.elite_indices(costs, count)
+    def gap(elite: Tensor) -> float:
         found = float(cost_bounds.choice_gap(costs, costs, elite, choices))
         return 0.0 if math.isnan(found) else found  # both are infeasible: a tie
 
-    return CleanGaps(gap(1), gap(elites) if elites else None)
+    return CleanGaps(gap(order[:1]), gap(order) if elites else None)

@@ -1,5 +1,6 @@
 """Durable long-running work, on one host or many."""
 
+from acpc_server.jobs.following import Following
 from acpc_server.jobs.kind import (
     Job,
     JobFailure,
@@ -16,4 +17,4 @@ from acpc_server.jobs.kind import (
 from acpc_server.jobs.lease import Host, Hosts, LeaseTerms
 from acpc_server.jobs.mounts import network_file_system
 from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
-from acpc_server.jobs.service import JobOptions, JobService
+from acpc_server.jobs.service import JobOptions, JobService, is_id

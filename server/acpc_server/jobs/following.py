@@ -1,5 +1,6 @@
 """Follows jobs for those who wait for their changes, with one look at the record for all."""
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -8,7 +9,7 @@ from typing import TypeAlias
 
 import structlog
 
-from acpc_server.errors import AcpcError, NotFound
+from acpc_server.errors import AcpcError
 from acpc_server.jobs.kind import Job
 
 log = structlog.get_logger("acpc.jobs")
@@ -16,113 +17,145 @@ log = structlog.get_logger("acpc.jobs")
 FIRST_LOOK_SECONDS = 0.1
 LOOK_SECONDS = 1.0
 LOOK_SHARE = 0.05
-# Called with the job as it is now, why it can no longer be read, or None when the server drains.
+# Between two looks at a job at least, however many come to follow it.
+GAP_SECONDS = 0.05
+# Jobs read in one look, those that have waited longest: what has ended is read with its result.
+LOOK_JOBS = 50
+# Changes passed on in a second: a job that many follow is looked at less often.
+CHANGES_A_SECOND = 500
+# Called with the job as it is now, why it cannot be read, or None when the server drains.
 Changed: TypeAlias = "Callable[[Job | AcpcError | None], None]"
 
 
 @dataclass(eq=False)
 class _Followed:
-    job: Job
-    followers: list[Changed] = field(default_factory=list)
-    changed: float = field(default_factory=time.monotonic)
-    next_look: float = 0.0
+    """A job that is followed; each follower has whether it is called before the job's end."""
 
-    def note(self, found: Job | AcpcError) -> bool:
-        """Pass on what has changed, and set the next look; whether the job has ended."""
-        now = time.monotonic()
-        state = None if isinstance(found, AcpcError) else (found.state, found.progress)
-        if state != (self.job.state, self.job.progress):
+    job: Job | None = None  # as the last look found it
+    followers: dict["Following", bool] = field(default_factory=dict)
+    changed: float = field(default_factory=time.monotonic)
+    looked: float = -math.inf
+    next_look: float = math.inf
+
+    def note(self, found: Job | AcpcError, asked: Collection["Following"]) -> bool:
+        """Tell those who had ``asked`` before the look, and set the next; whether all have left."""
+        self.looked = now = time.monotonic()
+        over = isinstance(found, AcpcError) or found.state.done
+        moved = isinstance(found, AcpcError) or _state(found) != _state(self.job)
+        if moved:
             self.changed = now
-            for changed in self.followers:
-                changed(found)
-        pause = max(FIRST_LOOK_SECONDS, LOOK_SHARE * (now - self.changed))
-        self.next_look = now + min(pause, LOOK_SECONDS)
-        if isinstance(found, AcpcError):
-            return True
-        self.job = found
-        return found.state.done
+        if isinstance(found, Job):
+            self.job = found
+        for one in asked:
+            if one not in self.followers:
+                continue
+            first, one.job = one.job is None, self.job
+            if over or first or (moved and self.followers[one]):
+                one.changed(found)
+            if over:
+                del self.followers[one]
+        pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * (now - self.changed)), LOOK_SECONDS)
+        fresh = any(one.job is None for one in self.followers)  # came during the look
+        crowd = sum(self.followers.values()) / CHANGES_A_SECOND
+        self.next_look = now + (GAP_SECONDS if fresh else max(pause, crowd))
+        return not self.followers
+
+
+def _state(job: Job | None) -> object:
+    return job and (job.state, job.progress)
+
+
+class Following:
+    """One who follows a job: ``job`` is it as last seen, None before the first look."""
+
+    def __init__(self, changed: Changed, stop: Callable[["Following"], None]) -> None:
+        self.changed = changed
+        self.job: Job | None = None
+        self._stop = stop
+
+    def stop(self) -> None:
+        """Follow no longer."""
+        self._stop(self)
 
 
 class JobFollowers:
     """Calls those who follow jobs, after one look at the record for all of them.
 
-    ``read`` returns the jobs of some ids, those that are there; done ones with their results.
+    ``read`` returns the jobs of some ids, or why one cannot be read; done ones with their results.
     """
 
-    def __init__(self, read: Callable[[Collection[str]], Mapping[str, Job]]) -> None:
+    def __init__(self, read: Callable[[Collection[str]], Mapping[str, Job | AcpcError]]) -> None:
         self._read = read
         self._followed: dict[str, _Followed] = {}
         self._moved = threading.Condition()
         self._closed = False
         self._thread: threading.Thread | None = None
 
-    def follow(self, job: Job, changed: Changed) -> Callable[[], None]:
-        """Call ``changed`` with the job now and at every change; return a function that stops it.
+    def follow(self, job_id: str, changed: Changed, *, every: bool = True) -> Following:
+        """Call ``changed`` with the job as a look from now on finds it, and at every change.
 
-        It is called by a thread that serves all followers, so it must not wait. After an error,
-        None or a job that is done it is not called again.
+        Without ``every``, at its end alone. It is called by a thread that serves all followers, so
+        it must not wait. After an error, None or a job that is done it is not called again.
         """
         with self._moved:
-            changed(job)
-            if self._closed and not job.state.done:
+            following = Following(changed, lambda one: self._leave(job_id, one))
+            if self._closed:
                 changed(None)
-            if self._closed or job.state.done:
-                return lambda: None
+                return following
             if self._thread is None:
                 thread = threading.Thread(target=self._look, name="job-looks", daemon=True)
                 thread.start()  # where none can be had now, the next follower tries again
                 self._thread = thread
-            followed = self._followed.setdefault(job.job_id, _Followed(job))
-            followed.followers.append(changed)
-            followed.next_look = 0.0  # it may have changed since this follower read it
-            self._moved.notify_all()
-
-        def stop() -> None:
-            with self._moved:
-                if changed in followed.followers:
-                    followed.followers.remove(changed)
-                if not followed.followers:
-                    self._drop(job.job_id, followed)
-
-        return stop
+            followed = self._followed.setdefault(job_id, _Followed())
+            followed.followers[following] = every
+            # It may have changed since the last one; jobs to be looked at before go first.
+            soon = max(time.monotonic(), followed.looked + GAP_SECONDS)
+            if soon < followed.next_look:
+                followed.next_look = soon
+                self._moved.notify_all()
+        return following
 
     def close(self) -> None:
         """Tell every follower, now and later, that the server drains."""
         with self._moved:
             self._closed = True
             for followed in self._followed.values():
-                for changed in followed.followers:
-                    changed(None)
+                for one in followed.followers:
+                    one.changed(None)
             self._followed.clear()
             self._moved.notify_all()
 
-    def _drop(self, job_id: str, followed: _Followed) -> None:
-        if self._followed.get(job_id) is followed:
-            del self._followed[job_id]
+    def _leave(self, job_id: str, following: Following) -> None:
+        with self._moved:
+            if (followed := self._followed.get(job_id)) is None:
+                return
+            followed.followers.pop(following, None)
+            if not followed.followers:
+                del self._followed[job_id]
 
     def _look(self) -> None:
         while due := self._due():
-            news: dict[str, Job | AcpcError]
             try:
-                gone = NotFound("the job was deleted")
-                news = {**dict.fromkeys(due, gone), **self._read(list(due))}
+                news = self._read(list(due))
             except AcpcError as error:
                 news = dict.fromkeys(due, error)
             except Exception:  # without this thread every wait would last for ever
                 log.exception("job_look_failed")
-                news = {job_id: followed.job for job_id, followed in due.items()}
+                time.sleep(FIRST_LOOK_SECONDS)
+                continue
             with self._moved:
-                for job_id, followed in due.items():
-                    if followed.note(news[job_id]):
-                        self._drop(job_id, followed)
+                for job_id, asked in due.items():
+                    followed = self._followed.get(job_id)
+                    if followed is not None and followed.note(news[job_id], asked):
+                        del self._followed[job_id]
 
-    def _due(self) -> dict[str, _Followed]:
-        """Wait for jobs to look at and return them; empty when closed."""
+    def _due(self) -> dict[str, list[Following]]:
+        """Wait for jobs to look at; return who follows each. Empty when closed."""
         with self._moved:
             while not self._closed:
                 now = time.monotonic()
-                if due := {i: one for i, one in self._followed.items() if one.next_look <= now}:
+                line = sorted(self._followed.items(), key=lambda one: one[1].next_look)[:LOOK_JOBS]
+                if due := {i: list(one.followers) for i, one in line if one.next_look <= now}:
                     return due
-                following = min((one.next_look for one in self._followed.values()), default=None)
-                self._moved.wait(None if following is None else following - now)
+                self._moved.wait(line[0][1].next_look - now if line else None)
             return {}

@@ -20,8 +20,9 @@ from acpc_server.jobs.record import Record
 
 # Bytes up to which they stay in the spec: a digest has 71.
 SMALL_BYTES = 1024
-# What a job may keep on record beside its spec: the four plates of a composition are 12 MiB.
-MAX_BYTES = 2**24
+# What a job may add to the record beside its spec: the four plates of a composition are 12 MiB. And
+# what one may name that is kept already: it is held while the job runs.
+MAX_BYTES, MAX_NAMED_BYTES = 2**24, 2**26
 # Of the spec itself, as JSON.
 MAX_SPEC_BYTES = 2**19
 _NAMED = re.compile(rb"sha256:([0-9a-f]{64})")
@@ -59,12 +60,13 @@ def taken_out(value: T) -> tuple[T, dict[str, bytes]]:
     return replaced(value, take), payloads
 
 
-def require_small(plain: Json, payloads: Mapping[str, bytes]) -> None:
-    """Raise InvalidArgument for a job that would keep too much on record."""
-    large, size = sum(map(len, payloads.values())), len(json.dumps(plain))
+def require_small(plain: Json, fresh: Mapping[str, bytes]) -> None:
+    """Raise InvalidArgument for a job that would add too much to the record."""
+    large, size = sum(map(len, fresh.values())), len(json.dumps(plain))
     if large > MAX_BYTES:
         raise InvalidArgument(
-            "", f"the plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer at once"
+            "",
+            f"the new plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer",
         )
     if size > MAX_SPEC_BYTES:
         wrong = f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
@@ -83,20 +85,25 @@ class Payloads:
             sa.Column("payload", sa.LargeBinary, nullable=False),
         )
 
+    def fresh(self, payloads: Mapping[str, bytes]) -> dict[str, bytes]:
+        """Return what is not stored yet."""
+        digest = self._table.c.digest
+        with self._record.engine.begin() as connection:
+            known = connection.execute(sa.select(digest).where(digest.in_(payloads)))
+            missing = payloads.keys() - {row[0] for row in known}
+        return {digest: payloads[digest] for digest in missing}
+
     def keep(self, payloads: Mapping[str, bytes]) -> None:
         """Store what is not stored yet; within :meth:`Record.alone`."""
-        with self._record.engine.begin() as connection:
-            digest = self._table.c.digest
-            known = connection.execute(sa.select(digest).where(digest.in_(payloads)))
-            fresh = payloads.keys() - {row[0] for row in known}
-            if fresh:
-                rows = [{"digest": one, "payload": payloads[one]} for one in fresh]
+        rows = [{"digest": one, "payload": held} for one, held in self.fresh(payloads).items()]
+        if rows:
+            with self._record.engine.begin() as connection:
                 connection.execute(sa.insert(self._table), rows)
 
     def fill(self, value: T, field: str = "") -> T:
         """Return a record with everything in place that it names by digest.
 
-        InvalidArgument, of ``field``: no job on record has it.
+        InvalidArgument, of ``field``: no job on record has it, or it is too much to hold.
         """
         named: set[str] = set()
 
@@ -109,7 +116,12 @@ class Payloads:
         if not named:
             return value
         table = self._table.c
+        held = sa.select(sa.func.sum(sa.func.length(table.payload))).where(table.digest.in_(named))
         with self._record.engine.begin() as connection:
+            if (size := connection.execute(held).scalar() or 0) > MAX_NAMED_BYTES:
+                raise InvalidArgument(
+                    field, f"the plates that this names hold {size} bytes, over {MAX_NAMED_BYTES}"
+                )
             query = sa.select(table.digest, table.payload).where(table.digest.in_(named))
             known = {row.digest: row.payload for row in connection.execute(query)}
         if missing := named - known.keys():

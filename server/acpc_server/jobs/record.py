@@ -250,7 +250,7 @@ class Record:
         The public ``resume_workflow`` asks neither, and forgets how often a job was started, of
         which one that takes every host down with it has only so many.
         """
-        system = self._dbos._sys_db
+        system = self._dbos._sys_db  # noqa: SLF001
         return system.reenqueue_for_recovery(job_id, [executor_id], QUEUE)
 
     def resume(self, job_id: str) -> None:

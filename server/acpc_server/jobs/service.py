@@ -4,7 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +14,7 @@ from acpc.contract import from_plain, to_plain
 from sqlalchemy.exc import SQLAlchemyError
 
 from acpc_server.errors import (
+    AcpcError,
     AlreadyExists,
     FailedPrecondition,
     InvalidArgument,
@@ -24,7 +25,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.jobs import runner
-from acpc_server.jobs.following import Changed, JobFollowers
+from acpc_server.jobs.following import Changed, Following, JobFollowers
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -187,7 +188,8 @@ class JobService:
         job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
         short, payloads = taken_out(spec)
         plain = to_plain(short)
-        require_small(plain, payloads)
+        with self._reached():
+            require_small(plain, self._payloads.fresh(payloads) if payloads else {})
         if not request_id or self._owner(job_id) is None:
             stamp, labels = kind.stamp(spec), kind.labels(spec)
             if payloads:
@@ -234,7 +236,7 @@ class JobService:
         Of the id, a beginning of at least 6 characters will do. NotFound, InvalidArgument, here and
         in every call below: there is no such job, or several ids begin so.
         """
-        if _ID.fullmatch(name):
+        if is_id(name):
             return name
         alias, found = _job_id(name), list[str]()
         if self._owner(alias) is not None:
@@ -335,20 +337,21 @@ class JobService:
         with self._record.alone():
             self._payloads.forget(self._record.payloads)
 
-    def follow(self, name: str, changed: Changed) -> Callable[[], None]:
-        """Call ``changed`` at each change of a job until it is done."""
-        return self._followers.follow(self.get(name), changed)
+    def follow(self, job_id: str, changed: Changed, *, every: bool = True) -> Following:
+        """Call ``changed`` at each change of a job until it is done, or at its end alone."""
+        return self._followers.follow(job_id, changed, every=every)
 
-    def _look(self, job_ids: Collection[str]) -> dict[str, Job]:
+    def _look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
         with self._reached():
-            rows = self._record.rows(job_ids).values()
-            found = {job.job_id: job for job in self._jobs(rows)}
-            for job_id, job in [*found.items()]:
-                if job.state.done:
-                    del found[job_id]
-                    with suppress(NotFound):  # deleted since: an error is of all who follow any job
-                        found[job_id] = self.get(job_id)
-            return found
+            listed = self._jobs(self._record.rows(job_ids).values())
+        found: dict[str, Job | AcpcError] = {job.job_id: job for job in listed}
+        ended = {job.job_id for job in listed if job.state.done}
+        for job_id in ended | (set(job_ids) - found.keys()):
+            try:
+                found[job_id] = self.get(job_id)
+            except (NotFound, FailedPrecondition) as error:  # of all who follow this one alone
+                found[job_id] = error
+        return found
 
     def _jobs(self, rows: Collection[JobRow]) -> Sequence[Job]:
         begun = [row for row in rows if row.attempts and row.state is not JobState.SUCCEEDED]
@@ -383,6 +386,11 @@ class JobService:
         if recorded and row.attempts == 1 and row.started:
             rate = recorded / max(time.time() - row.started, 1e-3)
         return Progress.at(phase, recorded, total, rate)
+
+
+def is_id(name: str) -> bool:
+    """Whether a name of a job is its whole id, which no record needs to be asked for."""
+    return _ID.fullmatch(name) is not None
 
 
 def _job_id(request_id: str) -> str:

@@ -3,13 +3,6 @@
 from acpc_server.models.archive import Archive, Node, StoredTensor, unsafe
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, read_config
 from acpc_server.models.conformance import check_model
-from acpc_server.models.convert import (
-    Container,
-    DtypeName,
-    convert_weights,
-    new_folder,
-    save_weights,
-)
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
     SHARD,
@@ -45,6 +38,7 @@ from acpc_server.models.weights import (
     check_container,
     choose_state,
 )
+from acpc_server.models.writing import new_folder, save_weights
 
 __all__ = [
     "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "WRAPPERS",

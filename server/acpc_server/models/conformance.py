@@ -1,6 +1,6 @@
 """Checks that a model keeps the promises on which results depend, in any family.
 
-A plug-in's author runs it on a checkpoint of theirs (``acpc-server check-checkpoint
+A plug-in's author runs it on a checkpoint of theirs (``acpc-server doctor
 --conformance``, or :func:`check_model` in a test): a model that breaks a promise still loads, but
 gives wrong answers without an error.
 """

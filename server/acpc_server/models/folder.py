@@ -35,8 +35,9 @@ PREFERRED_WEIGHTS = "weights.pt"
 HUB_PREFIX = "hf:"
 LIGHTNING_SUFFIX = ".ckpt"
 MAX_LISTING_DEPTH = 8
-# Least part of a file that is on disk: weights are numbers, and holes are read as zeros.
-LEAST_DATA = 0.1
+# Least part of a file that is on disk: weights are numbers, holes are read as zeros, and memory is
+# taken for them. Copies that turn zeros into holes leave more of a checkpoint.
+LEAST_DATA = 0.5
 # A part of a file that was split; the only part of one is whole.
 SHARD = re.compile(r"-\d{5}-of-(?!00001)\d{5}\.")
 
@@ -85,7 +86,7 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         raise InvalidArgument(
             "checkpoint.name",
             f"{name!r:.200} lies on the Hub, where the server does not go; on its host: "
-            f"acpc-server pull {repo:.200} CHECKPOINT_ROOT/{folder:.200}",
+            f"acpc-server import hf:{repo:.200} CHECKPOINT_ROOT/{folder:.200}",
             reason="CHECKPOINT_ON_HUB",
         )
     parts = name.split("/")
@@ -109,7 +110,7 @@ def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
     def known() -> Iterator[str]:
         return (entry.name for entry in list_checkpoints(root))
 
-    return UnknownName(error.message, name, known, "acpc checkpoints list")
+    return UnknownName(error.message, name, known, "acpc list checkpoints")
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:
@@ -237,7 +238,7 @@ def list_others(root: Path) -> list[tuple[str, Hint]]:
         look = look_into(folder, name) if name != "." else None
         if look is not None:
             found.append((name, look))
-        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("pull")):
+        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("hf:")):
             folders.clear()
     return sorted(found)
 

@@ -37,7 +37,9 @@ def look_into(folder: int, name: str) -> Hint | None:
     weights = [entry for entry in present if entry.endswith((*WEIGHTS_SUFFIXES, ".pth"))]
     if found := CACHE.fullmatch(name):
         problem = "a cache of the Hub, whose files are links; the server follows none"
-        return Hint(problem, f"acpc-server pull {found[1]}/{found[2]}, or {imports}")
+        return Hint(
+            problem, f"acpc-server import hf:{found[1]}/{found[2]} {found[2]}, or {imports}"
+        )
     if any(PLDM_FILE.fullmatch(entry) for entry in weights):
         return Hint("files of PLDM's own repository, another architecture, which no family reads")
     if CONFIG_NAME not in present:
@@ -64,5 +66,5 @@ def _look_at_config(folder: int, weights: list[str], imports: str) -> Hint | Non
     if not plain:
         return Hint(f"{weights[0]} alone, a pickled model", imports)
     if len(plain) > 1 and "weights.pt" not in plain:
-        return Hint(f"{len(plain)} epochs; a request names one", f"--weights-file {plain[-1]}")
+        return Hint(f"{len(plain)} epochs; a request names one", f"NAME:{plain[-1]}")
     return None

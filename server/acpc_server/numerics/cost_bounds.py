@@ -54,6 +54,10 @@ is no such pair, the pool is a single choice: nothing can change, the margin is 
 overflows. In a computed elite set more choices than the last elite's may have copies on both sides;
 their costs then equal its own. That set is denied: ``choice_gap`` leaves out pairs of copies of the
 last elite alone, a minimum over more pairs.
+
+Infeasible candidates cost infinity under every view. Where they reach into the elite set, every
+feasible one of finite cost is inside and strictly below them, and the places left are theirs: the
+set is certified if they are copies of one choice, and denied as a tie if not.
 """
 
 import math
@@ -329,9 +333,13 @@ def _certificate(bounds: PoolBounds, elite_count: int) -> Certificate:
     finite = torch.isfinite(lower) & torch.isfinite(upper)
     # An infeasible candidate costs infinity; what overflows has no such lower bound.
     finite = (finite | torch.isposinf(lower)).all(dim=-1) | torch.isposinf(gap)
+    infeasible, last = torch.isposinf(lower), elite[..., -1:]
+    alone = torch.zeros_like(infeasible[..., :1])  # whether one choice alone is infeasible
+    if choices is not None:
+        alone = ~(infeasible & (choices != choices[last])).any(dim=-1, keepdim=True)
     for costs in (bounds.clean_costs, bounds.perturbed_costs):
-        chosen = costs.gather(-1, elite.expand(*costs.shape[:-1], -1))
-        finite = finite & torch.isfinite(chosen).all(dim=-1)
+        known = torch.isfinite(costs) | (infeasible & alone)
+        finite = finite & known.gather(-1, elite.expand(*known.shape[:-1], -1)).all(dim=-1)
     # Above 0 it also proves that the computed order put the true elites first.
     margin = _below(_below(gap) / bounds.divisor)
     margin = margin.masked_fill(torch.isposinf(gap), math.inf)  # no feasible rival

@@ -1,12 +1,33 @@
 """Costs beyond the squared endpoint distance: what they are, and how far a view can change them.
 
-**Notation** (docs/objectives.md has the propositions and their proofs). A term measures v = x - g,
-of the latent x after a predicted step, by a seminorm N: sqrt(sum w_i v_i^2) (l2) or sum w_i |v_i|
-(l1), for the mean with w_i / sum w in place of w_i. Its cost is f(N), f(n) = n^2 or n. With
-p = N(x - g), q = N(x~ - g), r = N(x - x~), a tolerance of epsilon, which N sees as s = kappa
-epsilon, and f' = p + q + 2 s for the square and 1 otherwise, b = (r + 2 s) f' bounds the change.
-Costs and bounds of steps and terms are summed with coefficients c >= 0. What depends on the actions
-alone, A, is added to the cost and not to the bound.
+**Notation.** A term measures v = x - g, of the latent x after a predicted step, by a seminorm N:
+sqrt(sum w_i v_i^2) (l2) or sum w_i |v_i| (l1), for the mean with w_i / sum w in place of w_i. Its
+cost is f(N), f(n) = n^2 or n. With p = N(x - g), q = N(x~ - g), r = N(x - x~), a tolerance of
+epsilon, which N sees as s = kappa epsilon, and f' = p + q + 2 s for the square and 1 otherwise, b =
+(r + 2 s) f' bounds the change. Costs and bounds of steps and terms are summed with coefficients c
+>= 0. What depends on the actions alone, A, is added to the cost and not to the bound.
+
+**Prop. term.** |f(q) - f(p)| <= b. By the triangle inequality |q - p| <= r, and |q^2 - p^2| =
+|q - p| (q + p). Where each prediction may be off by epsilon in l2, N changes by at most s, with
+kappa = max(w_i)^(1/2) for l2 and (sum w_i^2)^(1/2) for l1 (Cauchy-Schwarz); b then also bounds both
+true costs around the computed clean one.
+
+**Prop. sum.** If J = sum_k c_k f_k, c_k >= 0, and b_k bounds the change of f_k, sum_k c_k b_k
+bounds that of J: the triangle inequality. **Prop. added.** Of C = J + A the bounds are those of J,
+since A cancels in C~ - C; certificates compare C_j - C_i, in which A takes part.
+
+**Prop. constraints.** Where candidates have infinite cost under every view, the choice and its
+certificates are those of the pool without them, as long as the selected are feasible: such a rival
+is neither chosen nor limits a margin.
+
+**Prop. objective certificates.** Prop. fixed-pool-certificates, the bound on the excess cost and
+Cor. adaptive-cem-alignment hold for C_j and b_j: their proofs use |C~_j - C_j| <= b_j alone.
+
+**Prop. chain.** Let ACPC_H^2 = sum_k alpha_k d_k^2, d_k the l2 distance after step k, and m_k the
+sum over terms of c_k kappa (p_k + q_k), or c_k kappa where not squared. Then sum_k m_k d_k, above
+the bound since N(v) <= kappa |v|, is at most ACPC_H (sum_k m_k^2 / alpha_k)^(1/2) by Cauchy-Schwarz
+on (m_k / alpha_k^(1/2)) (alpha_k^(1/2) d_k). For one term at the last step it is Eq.
+acpc-cost-chain.
 
 **Rounding.** u, t and d are those of ``cost_bounds``; K counts coefficients above 0. The measure m
 = N^2 (l2) or N (l1) takes a subtraction, a square or absolute value and a product per coordinate, d
@@ -122,7 +143,8 @@ class PoolCost:
         """Return the cost of some of the candidates."""
         part = copy.copy(self)
         part.infeasible = self.infeasible[rows]
-        part._penalty, part._added = self._penalty[rows], self._added[rows]
+        part._penalty = self._penalty[rows]  # noqa: SLF001 - of this class
+        part._added = self._added[rows]  # noqa: SLF001 - of this class
         return part
 
     def costs(

@@ -1,6 +1,7 @@
 """From uint8 RGB frames to the tensor a checkpoint was trained on."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import torch
 from jaxtyping import Float, UInt8
@@ -21,11 +22,22 @@ PIECE_BYTES = 2**25
 
 
 def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
-    """Make a number for each channel, typed and placed as ``like``; copies nothing."""
+    """Return a number for each channel, typed and placed as ``like``, not to be written to.
+
+    Nothing waits for a device: there the numbers are arguments of kernels.
+    """
+    if type(like) is Tensor and like.device.type == "cpu":
+        return _on_cpu(tuple(values), like.dtype)
     out = like.new_empty(3, 1, 1)
     for place, value in zip(out, values, strict=True):
         place.fill_(value)
     return out
+
+
+@lru_cache(64)
+def _on_cpu(values: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+    with torch.inference_mode(False):
+        return torch.tensor(values, dtype=dtype).view(3, 1, 1)
 
 
 def to_model_input(

@@ -5,11 +5,22 @@ is the current mean, the elites are the k lowest costs, and the next standard de
 unbiased one of the elites. The fit is unweighted and, as Cor. adaptive-cem-alignment in the paper
 needs it, permutation-invariant to the last bit: elites are taken in the order of their indices.
 
-**Softmax mean** (docs/objectives.md, Prop. softmax). Of actions a_j and costs C_j the update is
-sum w_j a_j / sum w_j with w_j = exp(-C_j / lambda). Costs between ``lower`` and ``upper`` put each
-weight between two numbers, and over that box the mean is largest where the weights of the largest
-actions are at their upper end and all others at their lower one: one of J ways to split the sorted
-actions, all of which are looked at.
+**Prop. softmax.** Of actions a_j and costs C_j MPPI's update is sum w_j a_j / sum w_j with w_j =
+exp(-C_j / lambda). Let |C~_j - C_j| <= b_j and e = max_j b_j. (i) Every weight changes by at most
+the factor exp(2 e / lambda): exp(-C~_j / lambda) is exp(-C_j / lambda) times f_j in [1/F, F], F =
+exp(e / lambda), and the normaliser changes by a factor in the same interval. (ii) The total
+variation distance is at most tanh(e / (2 lambda)): w~(S) - w(S) with w(S) = s is largest where f =
+F on S and 1/F elsewhere, s F^2 / (s F^2 + 1 - s) - s, at its maximum s = 1 / (1 + F) equal to (F -
+1) / (F + 1). So a coordinate of the mean moves by at most that times the range of the actions.
+(iii) Costs between ``lower`` and ``upper`` put each weight v_j between two numbers. The derivative
+of the mean m by v_j is (a_j - m) / sum v, so m is largest where v_j is at its upper end for the t
+largest actions and at its lower one for all others: one of J splits, all of which are looked at.
+
+**Prop. kept elites.** Let two iCEM runs start alike and share their random numbers, k elites be
+fitted and m <= k kept. If in every pool, kept elites included, the certificates of the top-k *and*
+the top-m set hold, the runs agree in every proposal, by induction: with equal pools both sets are
+equal, so the fits and the candidates that the next pool starts with are. k alone is not enough: two
+elites may change places across the edge of the kept ones.
 
 **Rounding.** u = 2^-53. Exponents are at most 0, and each is within 3 u of its size, so below
 -745 (where exp is 0) they do not matter and above it 2^-50 of them covers it. ``torch.exp`` is

@@ -205,12 +205,17 @@ class Metrics:
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."
         self._asked = registry.counter("acpc_checkpoint_requests", text, ("checkpoint",))
-        text = "Verdicts of scoring jobs: passed, failed, inconclusive."
+        text = "Verdicts of scoring jobs: passed, failed, inconclusive, does_not_fit."
         self._verdicts = registry.counter("acpc_verdicts", text, ("checkpoint", "outcome"))
         text = "IR relative to the reference, of the newest verdict under a perturbation."
         self._ir = registry.gauge("acpc_verdict_relative_ir", text, SHIFT_LABELS)
         text = "SR of the newest verdict on a checkpoint under a perturbation."
         self._sr = registry.gauge("acpc_verdict_sr", text, SHIFT_LABELS)
+        text = (
+            "Clean prediction error over that of standing still, of the newest verdict on a "
+            "checkpoint: 1 and above predicts nothing."
+        )
+        self._skill = registry.gauge("acpc_verdict_skill", text, ("checkpoint",))
 
     def _add_planning(self, registry: _Registry) -> None:
         text = (
@@ -298,14 +303,18 @@ class Metrics:
         *,
         ir_relative: float | None,
         sr: float,
+        skill: float | None,
     ) -> None:
-        """Count a verdict, and keep its numbers as the newest ones; IR is None without reference.
+        """Count a verdict, and keep its numbers as the newest ones.
 
+        IR is None without reference, skill where it was not measured.
         ``perturbation`` has its severity, of which a sweep asks for more than live planning meets.
         """
         name = self._checkpoint(checkpoint)
         shift = Shift(name, self._judged.setdefault(name, _Names())(perturbation))
         self._verdicts.labels(name, outcome).inc()
+        if skill is not None:
+            self._skill.labels(name).set(skill)
         if shift.shared:  # each would write over another's number
             return
         self._sr.labels(*shift).set(sr)

@@ -132,8 +132,9 @@ class Limits:
         self._hand_out()
         limit = limit or self.limit
         try:
-            async with asyncio.timeout(limit.seconds):
-                await turn
+            if not turn.done():
+                async with asyncio.timeout(limit.seconds):
+                    await turn
             return await self.listen(call, limit)
         except TimeoutError:
             raise _crowded() from None

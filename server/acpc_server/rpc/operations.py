@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections import deque
-from collections.abc import AsyncGenerator, Collection, Iterable, Mapping
-from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from acpc.contract import JobState, Timing, Wire, moment
 from google.longrunning import operations_pb2
@@ -18,12 +17,14 @@ from google.rpc import error_details_pb2
 
 from acpc_server.access import require_owner
 from acpc_server.errors import AcpcError, InvalidArgument, NotFound
-from acpc_server.jobs import Job, JobFilter, JobService
+from acpc_server.jobs import Following, Job, JobFilter, JobService, is_id
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.request import DOMAIN, plain_status, read_page
 
 PREFIX = "operations/"
 WAIT_SECONDS = 60.0
+# Waits that are answered without news: with a thousand under way none ends before ten seconds.
+WAITS_A_SECOND = 100
 MAX_FILTER = 1000
 # Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
 MAX_LIST_BYTES = 3 * 2**20
@@ -52,12 +53,18 @@ class OperationWriter:
 
     def __init__(self, kinds: Iterable[ResultKind]) -> None:
         self.kinds = {kind.name: kind for kind in kinds}
+        self._last: tuple[Job, operations_pb2.Operation] | None = None
 
     def write(self, job: Job) -> operations_pb2.Operation:
-        """Write the Operation message of a job; a listed one has no response."""
+        """Write the Operation message of a job; a listed one has no response.
+
+        Once for all who wait for it, who are given one message and must not change it.
+        """
+        if (last := self._last) is not None and last[0] is job:
+            return last[1]
         kind = self.kinds[job.kind]
         operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
-        metadata = kind.metadata(job.spec, _life(job)).to_message()
+        metadata = kind.metadata(job.spec, life(job)).to_message()
         operation.metadata.Pack(metadata, deterministic=True)
         if job.state is JobState.SUCCEEDED and job.result is not None:
             answer = kind.answer(job.spec, job.result).to_message()
@@ -68,10 +75,11 @@ class OperationWriter:
             failure = job.failure
             info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
             operation.error.CopyFrom(plain_status(failure.code, failure.message, [info]))
+        self._last = job, operation
         return operation
 
 
-def _life(job: Job) -> dict[str, Any]:
+def life(job: Job) -> dict[str, Any]:
     """Return the fields of ``acpc.contract.JobLife``: state, progress, attempts and times."""
     times: dict[str, Any] = {}
     if job.started is not None:
@@ -98,6 +106,7 @@ class OperationsServicer:
 
     _jobs: JobService
     _writer: OperationWriter
+    _waits: set[Call] = field(default_factory=set, compare=False)
 
     def GetOperation(
         self, request: operations_pb2.GetOperationRequest, context: Call
@@ -157,56 +166,62 @@ class OperationsServicer:
             seconds = request.timeout.seconds + request.timeout.nanos / 1e9
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
+        self._waits.add(context)
+        context.when_over(lambda: self._waits.discard(context))
+        # Or a crowd that asks again as soon as it is answered would fill the event loop.
+        seconds = max(seconds, (len(self._waits) - 1) / WAITS_A_SECOND)
         if (remaining := context.remaining()) is not None:
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, 0.9 * remaining)
-        name = read_name(request.name)
-        job, operation = await context.aside(self._read, name)
-        if job.state.done or not seconds:
-            return operation
-        async with aclosing(follow(self._jobs, name, context)) as changes:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                    async for latest in changes:
-                        job = latest
+        changes = await Changes.of(self._jobs, request.name, context, every=False)
+        job = await changes.next()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                while job is not None and not job.state.done:
+                    job = await changes.next()
+        job = changes.following.job or await context.aside(self._jobs.get, changes.job_id)
         return await context.aside(self._writer.write, job)
 
-    def _read(self, job_id: str) -> tuple[Job, operations_pb2.Operation]:
-        job = self._jobs.get(job_id)
-        return job, self._writer.write(job)
 
+class Changes:
+    """The changes of a job, for a coroutine; waiting for them costs no thread."""
 
-async def follow(jobs: JobService, job_id: str, call: Call) -> AsyncGenerator[Job, None]:
-    """Yield the job now, and again whenever it has changed, until it is done or the server drains.
+    job_id: str
+    following: Following
 
-    Costs no thread while nothing changes.
-    """
-    loop, moved = asyncio.get_running_loop(), asyncio.Event()
-    unread: deque[Job | AcpcError | None] = deque()
+    def __init__(self) -> None:
+        self._loop, self._moved = asyncio.get_running_loop(), asyncio.Event()
+        self._latest: Job | AcpcError | None = None
 
-    def note(news: Job | AcpcError | None) -> None:
-        if isinstance(news, Job):  # of those that were not read yet the latest is enough
-            unread.clear()
-        unread.append(news)
-        moved.set()
+    @classmethod
+    async def of(cls, jobs: JobService, name: str, call: Call, *, every: bool = True) -> Self:
+        """Follow an operation for a call: at every change, or now and at its end alone."""
+        self, job_id = cls(), read_name(name)
+        if not is_id(job_id):
+            job_id = await call.aside(jobs.find, job_id)
+        self.job_id = job_id
+        self.following = jobs.follow(job_id, self._changed, every=every)
+        call.when_over(self.following.stop)
+        return self
 
-    def changed(news: Job | AcpcError | None) -> None:
+    async def next(self) -> Job | None:
+        """Return the job once it has changed again; None when the server drains.
+
+        NotFound, FailedPrecondition and Unavailable, as when it is read.
+        """
+        await self._moved.wait()
+        self._moved.clear()
+        if isinstance(self._latest, AcpcError):
+            raise self._latest
+        return self._latest
+
+    def _changed(self, news: Job | AcpcError | None) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(note, news)
+            self._loop.call_soon_threadsafe(self._note, news)
 
-    await call.aside(lambda: call.when_over(jobs.follow(job_id, changed)))
-    while True:
-        await moved.wait()
-        news = unread.popleft()
-        if not unread:
-            moved.clear()
-        if news is None:
-            return
-        if isinstance(news, AcpcError):
-            raise news
-        yield news
-        if news.state.done:
-            return
+    def _note(self, news: Job | AcpcError | None) -> None:
+        self._latest = news
+        self._moved.set()
 
 
 def read_name(name: str) -> str:

@@ -48,7 +48,7 @@ class RemovedFields:
             if number in self.gone:
                 return path + self.gone[number]
             name, inside = self.inner.get(number, ("", None))
-            if inside and value and (found := inside._find(value, most, f"{path}{name}.")):
+            if inside and value and (found := inside._find(value, most, f"{path}{name}.")):  # noqa: SLF001
                 return found
         return ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
@@ -29,7 +28,7 @@ from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.operations import OperationWriter, follow, read_name
+from acpc_server.rpc.operations import Changes, OperationWriter, read_name
 from acpc_server.rpc.request import load, population_of, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
@@ -72,14 +71,13 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.WatchOperationRequest, context: Call
     ) -> AsyncIterator[pb.WatchOperationResponse]:
         """Send the operation whenever it changes; Unavailable when the server stops before."""
-        done = False
-        async with aclosing(follow(self._jobs, read_name(request.name), context)) as changes:
-            async for job in changes:
-                operation = await context.aside(self._writer.write, job)
-                yield pb.WatchOperationResponse(operation=operation)
-                done = job.state.done
-        if not done:
-            raise Unavailable("the server is draining; the job continues elsewhere or later")
+        changes = await Changes.of(self._jobs, request.name, context)
+        while (job := await changes.next()) is not None:
+            operation = await context.aside(self._writer.write, job)
+            yield pb.WatchOperationResponse(operation=operation)
+            if job.state.done:
+                return
+        raise Unavailable("the server is draining; the job continues elsewhere or later")
 
     def PreviewAnchors(
         self, request: pb.PreviewAnchorsRequest, context: Call

@@ -35,7 +35,7 @@ class RequestContext:
 
     def __init__(
         self,
-        priority: Priority,
+        priority: Priority = Priority.INTERACTIVE,
         seconds: float | None = None,
         *,
         caller: str = "",

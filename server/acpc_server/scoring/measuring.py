@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 import structlog
 import torch
-from acpc.contract import NumericMode, PartnerPast, PerturbationSet
+from acpc.contract import Fit, NumericMode, PartnerPast, PerturbationSet
 from jaxtyping import Float64, Int64
 from torch import Tensor
 
@@ -22,6 +22,7 @@ from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel, ModelCard, Widens
 from acpc_server.numerics import consistency, screening
 from acpc_server.scheduling import RequestContext
+from acpc_server.scoring.fit import check_fit, shard_errors
 from acpc_server.scoring.spec import ScoreSpec
 
 log = structlog.get_logger("acpc.scoring")
@@ -47,6 +48,9 @@ class ShardRecord:
         motion_scale: Clean-motion scale s_i, float64 (n,).
         history_latents: Clean history embeddings, float32 (n, h, dim); (n, h, 0) where not kept.
         endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim) or (n, 0).
+        errors: Distances of clean predictions to the observed future, (n, H) each, as far as
+            measured: of the model (``own``), of the last observed latent (``still``), with another
+            trajectory's actions (``foreign``), and with a mistake undone, by its name.
     """
 
     draw_radius: np.ndarray
@@ -55,21 +59,31 @@ class ShardRecord:
     motion_scale: np.ndarray
     history_latents: np.ndarray
     endpoint_latents: np.ndarray
+    errors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Pack the arrays."""
-        return {field.name: pack(getattr(self, field.name)) for field in fields(self)}
+        arrays = {name: pack(getattr(self, name)) for name in _ARRAYS}
+        return {**arrays, "errors": {name: pack(x) for name, x in self.errors.items()}}
 
     @classmethod
     def from_json(cls, record: Mapping[str, Any]) -> ShardRecord:
         """Inverse of :meth:`to_json`."""
-        return cls(**{field.name: unpack(record[field.name]) for field in fields(cls)})
+        errors = record.get("errors", {})  # absent in the records of older jobs
+        arrays = {name: unpack(record[name]) for name in _ARRAYS}
+        return cls(**arrays, errors={name: unpack(x) for name, x in errors.items()})
 
     @classmethod
     def concatenate(cls, shards: Sequence[ShardRecord]) -> ShardRecord:
         """Join all shards of a checkpoint."""
-        names = [field.name for field in fields(cls)]
-        return cls(**{n: np.concatenate([getattr(part, n) for part in shards]) for n in names})
+        arrays = {n: np.concatenate([getattr(part, n) for part in shards]) for n in _ARRAYS}
+        errors = {
+            name: np.concatenate(
+                [part.errors.get(name, np.full_like(part.step_radius, np.nan)) for part in shards]
+            )
+            for name in dict.fromkeys(name for part in shards for name in part.errors)
+        }
+        return cls(**arrays, errors=errors)
 
     @classmethod
     def measured(
@@ -102,6 +116,9 @@ class ShardRecord:
         )
 
 
+_ARRAYS = tuple(x.name for x in fields(ShardRecord) if x.name != "errors")
+
+
 def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
     """Count the latents of one anchor held at a time, of its frames, views and predictions."""
     views = PerturbationSet((spec.perturbation,), spec.protocol.draws, spec.protocol.seed)
@@ -118,10 +135,11 @@ class CheckpointMeasurement:
     spec: ScoreSpec
     context: RequestContext
 
-    def shard(self, rows: tuple[int, int]) -> ShardRecord:
+    def shard(self, rows: tuple[int, int], *, fit: bool = False) -> ShardRecord:
         """Measure anchors [start, stop): each frame is encoded once, views rolled forward.
 
-        A deterministic shift is evaluated once and its distances repeated over the M draws.
+        A deterministic shift is evaluated once and its distances repeated over the M draws. ``fit``
+        also measures the errors of clean predictions.
         """
         protocol = self.spec.protocol
         encoder = AnchorEncoder(
@@ -135,11 +153,11 @@ class CheckpointMeasurement:
         )
         size = held_rows(self.model.card, latents_held(self.model.card, self.spec))
         runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
-        parts = [self._part(encoder, run) for run in runs]
+        parts = [self._part(encoder, run, rows[1] if fit else 0) for run in runs]
         return ShardRecord.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def _part(self, encoder: AnchorEncoder, rows: tuple[int, int]) -> ShardRecord:
-        """Measure those anchors of a shard whose latents are held at a time."""
+    def _part(self, encoder: AnchorEncoder, rows: tuple[int, int], fit: int) -> ShardRecord:
+        """Measure anchors whose latents are held at a time; of a shard that ends at ``fit``."""
         history = self.anchors.history
         latents = encoder.encode(*rows, self.context)
         clean = latents.clean  # (n, h + H, dim)
@@ -150,12 +168,27 @@ class CheckpointMeasurement:
         rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])  # (n, 1 + v, H, dim)
         steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
         repeats = self.spec.protocol.draws // steps.shape[1]
-        return ShardRecord.measured(
+        measured = ShardRecord.measured(
             self.spec,
             steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
             clean[:, history - 1 :],
             clean[:, :history],
         )
+        if not fit:
+            return measured
+        predicted, start = rollouts[:, 0], rows[0]
+        errors = shard_errors(self.anchors, clean, predicted, start, fit, self._rollout)
+        return replace(measured, errors=errors)
+
+    def fit(self, record: ShardRecord) -> Fit | None:
+        """Judge whether the model predicts the anchors; None where errors were not measured."""
+
+        def encode(anchors: Anchors, rows: range) -> Tensor:
+            frames = range(anchors.history + anchors.horizon)
+            return replace(self, anchors=anchors).encoded(rows, frames)
+
+        options = self.spec.evidence
+        return check_fit(self.anchors, record.errors, options, encode, self._rollout)
 
     def _rollout(self, histories: Tensor, blocks: Tensor) -> Tensor:
         mode = self.spec.numeric_mode
@@ -199,9 +232,10 @@ class CheckpointMeasurement:
         if record.history_latents.size:
             return torch.from_numpy(record.history_latents[rows])
         kept = range(self.anchors.history)
-        return torch.cat([self._encoded(range(row, row + 1), kept) for row in rows.tolist()])
+        return torch.cat([self.encoded(range(row, row + 1), kept) for row in rows.tolist()])
 
-    def _encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
+    def encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
+        """Return latents (rows, frames, dim) of these kept frames of the anchors."""
         mode = self.spec.numeric_mode
         return encode_frames(
             self.engine, self.model, mode, self.anchors, rows, frames, self.context
@@ -217,7 +251,7 @@ class CheckpointMeasurement:
         found = np.empty((count, self.model.card.latent_dim), np.float64 if exact else np.float32)
         for start in range(0, count, size):
             rows = range(start, min(start + size, count))
-            found[start : start + size] = self._encoded(rows, [last])[:, 0].numpy()
+            found[start : start + size] = self.encoded(rows, [last])[:, 0].numpy()
         return replace(record, endpoint_latents=found)
 
     def rounding_floor(self, record: ShardRecord) -> float | None:

@@ -1,6 +1,7 @@
 """Takes the steps of a checkpoint job, from reading its anchors to the verdict."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -89,6 +90,7 @@ class ScoreRun:
                 "anchors": identity,
                 "evaluated": anchors.digest,
                 "windows": windows,
+                "read_as": dict(anchors.read_as),
                 "partner": pack(pairs.partner.numpy()),
                 "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
                 "seen": {"history": card.history, "image_size": card.image_size},
@@ -116,7 +118,7 @@ class ScoreRun:
         fresh = [rows for rows in spec.shards() if rows not in known]
 
         def measure(rows: tuple[int, int]) -> Json:
-            return self._measurement(spec, role).shard(rows).to_json()
+            return self._measurement(spec, role).shard(rows, fit=True).to_json()
 
         measured = self._step.each(f"measuring the {role}", measure, fresh)
         # Read at once: the record's text is a third longer than its numbers.
@@ -128,16 +130,21 @@ class ScoreRun:
         return self._step(f"separating states of the {role}", summarise)
 
     def _summary(self, spec: ScoreSpec, role: Role, *, floor: bool = False) -> Json:
-        """Compute raw IR and its rounding floor, SR and per-anchor values of one checkpoint."""
+        """Compute raw IR, SR and per-anchor values of one checkpoint, and at the end the rest.
+
+        ``floor``: with the rounding floor and whether the checkpoint fits.
+        """
         measurement, opened = self._measurement(spec, role), self._opened
         partner = unpack(opened["partner"])
         whole = ShardRecord.concatenate([*self._shards[role].values()])
         record = measurement.with_endpoints(whole)
         distances = measurement.different_state_distances(record, partner)
         check = self._context.check
+        fit = measurement.fit(record) if floor else None
         return {
             **score.summarise_checkpoint(spec, record, distances, partner, check),
             "rounding_floor": measurement.rounding_floor(record) if floor else None,
+            "fit": fit and to_plain(fit),
             "anchor_ids": pack(measurement.anchors.anchor_ids),
             "trajectory_ids": pack(measurement.anchors.trajectory_ids),
             "windows": opened.get("windows"),  # absent in the records of older jobs
@@ -176,6 +183,8 @@ class ScoreRun:
             read.get("checkpoint", ""),
             read.get("reference", ""),
         )
+        read_as = opened.get("read_as", {})  # absent in the records of older jobs
+        receipt = replace(receipt, parameters={**receipt.parameters, **read_as})
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
         engine.metrics.record_verdict(
@@ -184,6 +193,7 @@ class ScoreRun:
             str(verdict.outcome),
             ir_relative=verdict.ir_relative,
             sr=scores["checkpoint"]["sr"],
+            skill=(scores["checkpoint"].get("fit") or {}).get("skill"),
         )
         return {
             "checkpoint": scores["checkpoint"],

@@ -10,8 +10,11 @@ from acpc.contract import (
     AnchorValues,
     CheckpointRef,
     CheckpointScore,
+    Doubt,
     Evidence,
     EvidenceOptions,
+    Fit,
+    FitOutcome,
     GivenViews,
     IrSummary,
     LookStop,
@@ -87,7 +90,7 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     """Judge the checkpoint, relative to the reference when there is one."""
     score = scores["checkpoint"]
     reference = scores.get("reference", score) if spec.reference is not None else None
-    return verdict.screen(
+    found = verdict.screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         reference_ir_raw=None if reference is None else reference["ir_raw"],
@@ -95,6 +98,19 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
         t_ir=spec.thresholds.ir,
         t_sr=spec.thresholds.sr,
     )
+    why = misfit(spec, scores)
+    if not why or found.outcome is Outcome.FAILED:
+        return found
+    return replace(found, outcome=Outcome.DOES_NOT_FIT, summary=f"IR and SR mean nothing: {why}.")
+
+
+def misfit(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> str:
+    """Say in words why IR and SR mean nothing: a side does not predict the data; else empty."""
+    for role, score in scores.items():
+        found = score.get("fit") and from_plain(Fit, score["fit"])
+        if found and found.outcome is FitOutcome.DOES_NOT_FIT:
+            return f"{spec.named(role).name} {found}"
+    return ""
 
 
 def weigh(
@@ -128,6 +144,15 @@ def evidence_of(
     found = weigh(spec, scores, check, options)
     samples, screen = _samples(spec, scores), (spec.protocol, spec.thresholds)
     found = replace(found, other=evidence.other_population(*samples, *screen, options, check))
+    if found.confident_outcome is not Outcome.FAILED and misfit(spec, scores):
+        found = replace(
+            found,
+            confident_outcome=Outcome.DOES_NOT_FIT,
+            doubt=Doubt.NONE,
+            anchors_to_decide=None,
+            trajectories_to_decide=None,
+            p_passed=1.0,
+        )
     if not seen or spec.until_decided is None:
         return found
     looks = SequentialLooks(
@@ -184,6 +209,7 @@ def _read_checkpoint(score: Mapping[str, Any], named: CheckpointRef) -> Checkpoi
     return CheckpointScore(
         **{
             **numbers,
+            "fit": from_plain(Fit, score["fit"]) if score.get("fit") else None,
             "checkpoint": named,
             "summaries": tuple(IrSummary(**row) for row in score["summaries"]),
             "anchor_values": AnchorValues(skip_reasons=reasons, **values),

@@ -23,6 +23,7 @@ from acpc_server.encoding import AnchorJobSpec, digest_json
 from acpc_server.errors import below
 from acpc_server.evidence import METHODS, SPENDING
 from acpc_server.perturb import DRAW_FORMAT
+from acpc_server.scoring.fit import FIT_PARAMETERS
 
 Role = Literal["checkpoint", "reference"]
 
@@ -90,17 +91,18 @@ class ScoreSpec(AnchorJobSpec):
         return self.reference
 
     def parameters(self) -> dict[str, object]:
-        """Return the protocol, how windows are drawn, the thresholds, and how sure it is made."""
+        """Return the protocol, how windows are drawn, thresholds, how sure it is made, the fit."""
         return {
             "protocol": to_plain(self.protocol),
             "thresholds": digested(self.thresholds),
             "evidence": {**to_plain(self.evidence), "method": METHODS[self.evidence.population]},
+            "fit": FIT_PARAMETERS,
             **self._stopping(),
             **self.drawn(),
         }
 
     def digested(self) -> dict[str, object]:
-        """Return the parameters without the windows and what has its default."""
+        """Return the parameters without the windows, the fit and what has its default."""
         usual = EvidenceOptions(population=self.evidence.population)
         asked = {} if self.evidence == usual else {"evidence": to_plain(self.evidence)}
         return {

@@ -1,7 +1,5 @@
 """The ``acpc`` command against a server on a socket: what it prints, and its exit codes."""
 
-# ruff: noqa: ANN401 - a command answers whatever the runner recorded
-
 import contextlib
 import os
 import pty
@@ -38,8 +36,8 @@ def finished(outcome: int, **options: Any) -> list[Any]:
 
 def test_compare_prints_a_row_per_view(acpc: Acpc, pair: Path, counterparty: Counterparty) -> None:
     answer = acpc(
-        "compare", "--input", pair, "--checkpoint", "a", "--shift", "gaussian_noise:0.08",
-        "--shift", "blur:15", "--draws", 2, "--seed", 9,
+        "compare", "a", "--input", pair, "--shift", "gaussian_noise:0.08",
+        "--shift", "blur:15", "--draws", 2, "--protocol", "{seed: 9}",
     )  # fmt: skip
     rows = [line for line in answer.stdout.splitlines() if "1.5" in line]
     assert len(rows) == 4
@@ -52,7 +50,7 @@ def test_compare_prints_a_row_per_view(acpc: Acpc, pair: Path, counterparty: Cou
 
 def test_compare_json_is_the_whole_answer(acpc: Acpc, pair: Path) -> None:
     shift = ["--shift", "resize:0.25"]
-    answer = acpc("compare", "--input", pair, "--checkpoint", "a", *shift, "--json")
+    answer = acpc("compare", "a", "--input", pair, *shift, "-o", "json")
     parsed = checked(answer.stdout)
     assert parsed["request"]["history"]["dtype"] == "uint8"
     assert parsed["request"]["perturbations"] == [{"kind": "resize", "scale": 0.25}]
@@ -67,21 +65,21 @@ def test_compare_takes_views_from_the_file(
 ) -> None:  # fmt: skip
     path, views = tmp_path / "views.npz", np.ones((1, *history.shape), kind)
     np.savez(path, history=history, action_blocks=blocks, views=views)
-    acpc("compare", "--input", path, "--checkpoint", "a")
+    acpc("compare", "a", "--input", path)
     (sent,) = counterparty.requests["ComparePair"]
     assert sent.explicit_views.data == views.tobytes()
-    both = acpc("compare", "--input", path, "--checkpoint", "a", "--shift", "identity", code=2)
+    both = acpc("compare", "a", "--input", path, "--shift", "identity", code=2)
     assert "both --shift and an array views" in both.stderr
 
 
 def test_the_target_may_stand_before_the_command_or_after_it(
     acpc: Acpc, target: str, unused_target: str
 ) -> None:
-    acpc("--target", target, "checkpoints", "list")
-    before = acpc("--target", unused_target, "checkpoints", "list", code=1)
+    acpc("--target", target, "list", "checkpoints")
+    before = acpc("--target", unused_target, "list", "checkpoints", code=1)
     assert before.stderr.startswith("error: UNAVAILABLE: ")
     assert f"no server answers at {unused_target}" in before.stderr, "it wins over ACPC_TARGET"
-    acpc("--target", unused_target, "checkpoints", "list", "--target", target)
+    acpc("--target", unused_target, "list", "checkpoints", "--target", target)
 
 
 # A shell that starts a job in the background has interrupts ignored; a terminal has not.
@@ -110,8 +108,8 @@ def test_an_interrupt_leaves_the_job_and_says_how_to_go_on(
         process.send_signal(signal.SIGINT)
         _, shown = process.communicate(timeout=GENEROUS_SECONDS)
     assert process.returncode == 130
-    assert f"acpc operations watch {NAME}" in shown
-    assert f"acpc operations cancel {NAME}" in shown
+    assert f"acpc show job {NAME} --wait" in shown
+    assert f"acpc cancel {NAME}" in shown
     assert "Traceback" not in shown
     assert not counterparty.requests["CancelOperation"]
 
@@ -129,14 +127,14 @@ def without_room(target: str, arguments: Sequence[object], stdout: int) -> tuple
     return process.returncode, shown
 
 
-COMPARE = ("compare", "--checkpoint", "a", "--shift", "blur:15", "--input")
+COMPARE = ("compare", "a", "--shift", "blur:15", "--input")
 
 
 @pytest.mark.process
 def test_a_full_stdout_is_one_line(target: str, pair: Path) -> None:
     """Of a long listing, a help, what prints while it talks to the server, and what is flushed."""
     with Path("/dev/full").open("w") as full:
-        for asked in (["shifts"], ["score", "--help"], [*COMPARE, pair], ["--version"]):
+        for asked in (["list", "shifts"], ["score", "--help"], [*COMPARE, pair], ["--version"]):
             answer = without_room(target, asked, full.fileno())
             said = "error: FAILED_PRECONDITION: stdout: No space left on device\n"
             assert answer == (1, said), asked

@@ -32,7 +32,7 @@ def store() -> AnchorCounterparty:
 def anchors(store: AnchorCounterparty) -> Iterator[Acpc]:
     """Runs ``acpc anchors`` in this process against the store."""
     server, target = serve_anchors(store)
-    yield acpc_command("anchors", ACPC_TARGET=target)
+    yield acpc_command(ACPC_TARGET=target)
     server.stop(None).wait()
 
 
@@ -45,13 +45,13 @@ def windows(tmp_path: Path) -> Path:
 def test_upload_shows_its_progress_and_the_set(
     anchors: Acpc, windows: Path, store: AnchorCounterparty
 ) -> None:
-    answer = anchors("upload", windows, "--description", "two cameras")
+    answer = anchors("anchors", "upload", windows, "--description", "two cameras")
     assert DIGEST in answer.stdout
     assert "two cameras" in answer.stdout
     request_id = store.headers[0].request_id
     assert f"upload {request_id}: 0 anchors stored already" in answer.stderr
     assert "stored anchors 12/12" in answer.stderr
-    again = anchors("upload", windows, "--description", "two cameras", "--json")
+    again = anchors("anchors", "upload", windows, "--description", "two cameras", "-o", "json")
     assert json.loads(again.stdout)["digest"] == DIGEST
     assert f"upload {request_id}: 12 anchors stored already" in again.stderr
 
@@ -71,18 +71,19 @@ def test_an_interrupted_upload_goes_on(
             ended.wait(GENEROUS_SECONDS)  # no answer, so that it ends a command that waits
 
     store.on_stream_end = interrupt
-    broken = anchors("upload", windows, code=130)
+    broken = anchors("anchors", "upload", windows, code=130)
     ended.set()
     assert "run the command again to go on" in broken.stderr
-    answer = anchors("upload", windows)
+    answer = anchors("anchors", "upload", windows)
     assert "0 anchors stored already" not in answer.stderr
     assert [shard.offset for shard in store.shards] == [0, 3, 6, 9]
 
 
 def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> None:
     made = anchors(
-        "create", "a.h5", "--task", "pusht", "--count", 7, "--seed", 5, "--frameskip", 2,
-        "--one-per-episode", "--history", 2, "--horizon", 6, "--request-id", "r",
+        "anchors", "create", "a.h5", "--task", "pusht", "--anchors", 7, "--protocol",
+        "{seed: 5, frameskip: 2, one_per_episode: true}", "--history", 2, "--horizon", 6,
+        "--request-id", "r",
     )  # fmt: skip
     assert "a.h5, task pusht, seed 5, one per episode" in made.stdout
     (sent,) = store.created
@@ -90,11 +91,16 @@ def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> No
     assert (source.count, source.seed, source.frameskip, source.one_per_episode) == (7, 5, 2, True)
     assert (sent.history, sent.horizon, sent.request_id) == (2, 6, "r")
     digest = "c" * 64
-    assert digest in anchors("list").stdout
-    assert [item["digest"] for item in json.loads(anchors("list", "--json").stdout)] == [digest]
-    assert json.loads(anchors("show", digest, "--json").stdout)["source"]["dataset"] == "a.h5"
-    assert anchors("delete", digest).stdout == f"{digest}: deleted\n"
-    absent = anchors("show", digest, code=1)
+    assert digest in anchors("list", "anchor-sets").stdout
+    assert [
+        item["digest"] for item in json.loads(anchors("list", "anchor-sets", "-o", "json").stdout)
+    ] == [digest]
+    assert (
+        json.loads(anchors("show", "anchor-set", digest, "-o", "json").stdout)["source"]["dataset"]
+        == "a.h5"
+    )
+    assert anchors("delete", "anchor-set", digest).stdout == f"{digest}: deleted\n"
+    absent = anchors("show", "anchor-set", digest, code=1)
     assert store.sets == {}
     assert "NOT_FOUND" in absent.stderr
 
@@ -110,7 +116,7 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
     np.save(tmp_path / "more/camera-2.npy", camera[:, :1])
     more = ("--views", tmp_path / "more")
     # The counterparty knows no views, so the digest is another.
-    anchors("upload", windows, "--views", tmp_path / "night.npz", *more, code=1)
+    anchors("anchors", "upload", windows, "--views", tmp_path / "night.npz", *more, code=1)
     sent = {"light:0.5": [], "camera-2": []}
     for shard in store.shards:
         for extra in shard.extras:
@@ -119,9 +125,9 @@ def test_views_of_each_history_are_sent_by_the_name_of_their_group(
             sent[extra.name.removeprefix("views/")].append(found.reshape(extra.values.shape))
     np.testing.assert_array_equal(np.concatenate(sent["light:0.5"]), night)
     np.testing.assert_array_equal(np.concatenate(sent["camera-2"]), camera[:, :1])
-    answer = anchors("upload", windows, "--views", windows, code=2)
+    answer = anchors("anchors", "upload", windows, "--views", windows, code=2)
     assert "cannot be read as views: history must be one plain array" in answer.output
-    answer = anchors("upload", windows, *more, *more, code=2)
+    answer = anchors("anchors", "upload", windows, *more, *more, code=2)
     assert "holds the group 'camera-2', as another file does" in answer.output
 
 
@@ -139,8 +145,8 @@ def rooms(tmp_path: Path) -> Path:
 def test_a_dataset_is_recognised_drawn_from_and_sent(
     anchors: Acpc, rooms: Path, store: AnchorCounterparty
 ) -> None:
-    drawing = ("--count", 6, "--frameskip", 2, "--history", 2, "--horizon", 3)
-    answer = anchors("upload", rooms, "--task", "tworoom", *drawing, code=1)
+    drawing = ("--anchors", 6, "--protocol", "{frameskip: 2}", "--history", 2, "--horizon", 3)
+    answer = anchors("anchors", "upload", rooms, "--task", "tworoom", *drawing, code=1)
     assert "read anchors 6/6" in answer.stderr
     (shard,) = store.shards
     header = store.headers[0]
@@ -157,7 +163,10 @@ def test_a_dataset_is_recognised_drawn_from_and_sent(
         (("rooms.h5",), "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
         (("rooms.h5", "--task", "tworoom"), "count: is 100, but the dataset has only 0 windows"),
         (("rooms.h5", "--task", "tworoom", "--format", "csv"), "found 'csv'; wanted one of"),
-        (("windows.npz", "--count", "3"), "count: is for datasets, but 'windows.npz' holds arrays"),
+        (
+            ("windows.npz", "--anchors", "3"),
+            "count: is for datasets, but 'windows.npz' holds arrays",
+        ),
         (("empty",), "format: 'empty' is none that is known; wanted one of hdf5, lance"),
     ],
 )
@@ -165,5 +174,5 @@ def test_what_is_no_dataset_or_lacks_a_task_says_so(
     anchors: Acpc, rooms: Path, windows: Path, arguments: tuple[str, ...], message: str
 ) -> None:
     (rooms.parent / "empty").mkdir()
-    answer = anchors("upload", rooms.parent / arguments[0], *arguments[1:], code=2)
+    answer = anchors("anchors", "upload", rooms.parent / arguments[0], *arguments[1:], code=2)
     assert message in " ".join(answer.stderr.split())

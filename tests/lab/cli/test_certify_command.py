@@ -29,14 +29,14 @@ def pool(tmp_path: Path, arrays: dict[str, np.ndarray]) -> list[Any]:
     """The arguments every command here begins with."""
     path = tmp_path / "pool.npz"
     np.savez(path, **arrays)
-    return ["certify", "--input", path, "--checkpoint", "a"]
+    return ["certify", "a", "--input", path]
 
 
 def test_a_row_per_shift_of_the_grid(
     acpc: Acpc, pool: list[Any], counterparty: Counterparty
 ) -> None:
     counterparty.uncertified = {(1, 0), (2, 0), (2, 1)}
-    answer = acpc(*pool, *GRID, "--seed", 9)
+    answer = acpc(*pool, *GRID, "--protocol", "{seed: 9}")
     rows = [line.split() for line in answer.stdout.splitlines() if "/2" in line]
     shown = [tuple(row) for row in rows]
     assert shown == [
@@ -68,7 +68,7 @@ def test_the_gate_is_the_exit_code(
 ) -> None:  # fmt: skip
     counterparty.uncertified = uncertified
     asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", tmp_path / "gate.xml"]
-    answer = acpc(*asked, "--json", code=code)
+    answer = acpc(*asked, "-o", "json", code=code)
     assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
@@ -80,15 +80,15 @@ def test_a_paired_run_has_a_row_per_view(
     del arrays["candidates"]
     path = tmp_path / "moment.npz"
     np.savez(path, **arrays)
-    command = ["plan-paired", "--input", path, "--checkpoint", "a", "--shift", "blur:15"]
-    answer = acpc(*command, "--draws", 2, "--iterations", 3)
+    command = ["plan-paired", "a", "--input", path, "--shift", "blur:15"]
+    answer = acpc(*command, "--draws", 2, "--protocol", "{budget: {iterations: 3}}")
     rows = [line.split() for line in answer.stdout.splitlines() if "3/3" in line]
     assert rows == [
         ["gaussian_blur:15", "0", "yes", "3/3", "-", "0"],
         ["gaussian_blur:15", "1", "no", "3/3", "0", "0.125"],
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
-    assert json.loads(acpc(*command, "--json").stdout)
+    assert json.loads(acpc(*command, "-o", "json").stdout)
     gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml", code=3)
     assert "not met: --require-certified" in (tmp_path / "gate.xml").read_text()
     assert "not met: --require-certified" in gated.stderr

@@ -24,10 +24,9 @@ from score_scripts import NAME, SCORE, UNDECIDED, ended
 PASSED, FAILED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED
 OPEN, BARE, NONE = pb.OUTCOME_UNDECIDED, pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNSPECIFIED
 ASK = shlex.join(SCORE)
-WATCH = "operations watch mine"
-CERTIFY = "certify --input pool.npz --checkpoint a"
-COMPARE = "compare --checkpoint a --shift identity --input"
-SHIFTS = "study shifts bad.csv"
+WATCH = "show job mine --wait"
+CERTIFY = "certify a --input pool.npz"
+COMPARE = "compare a --shift identity --input"
 BROKE = status(grpc.StatusCode.INTERNAL, "it broke")
 GONE = status(grpc.StatusCode.CANCELLED, "withdrawn")
 REFUSED = status(
@@ -103,21 +102,21 @@ SHOWN = [
     Row(f"{ASK} -o wide", out=("0.06", NEAR), script=floored(0.06)),
     Row(ASK, 1, script=REFUSED, err=(
         "^error: INVALID_ARGUMENT: the request cannot work", "^  dataset.task: no",
-        "^  choose with --weights-file, for the reference with --reference-weights-file",
+        "^  name one after the checkpoint: NAME:FILE",
         "^  request id: mine")),
-    Row("operations show mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
+    Row("show job mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
         script=[ended(PASSED, PASSED)]),
-    Row("operations show 7", out=("0/4 encoding anchors",)),
-    Row("operations show mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
-    Row("operations list --filter state=running", out=("operations/first", "operations/second")),
-    Row("operations cancel 7", out=("operations/7: cancellation requested",)),
-    Row("operations cancel latest", out=(f"^{NAME}: has ended already: succeeded",),
+    Row("show job 7", out=("0/4 encoding anchors",)),
+    Row("show job mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
+    Row("list jobs --filter state=running", out=("operations/first", "operations/second")),
+    Row("cancel 7", out=("operations/7: cancellation requested",)),
+    Row("cancel latest", out=(f"^{NAME}: has ended already: succeeded",),
         script=[ended(PASSED, PASSED)] * 2),
-    Row("operations delete operations/7", out=("operations/7: deleted",)),
-    Row("checkpoints list", out=("one", "two", "three")),
-    Row("checkpoints show one", out=("available",)),
-    Row("checkpoints load one --pin --weights w.pt", out=("loaded, pinned", "d" * 64)),
-    Row("checkpoints unload one --json", out=('"model": null',)),
+    Row("delete job operations/7", out=("operations/7: deleted",)),
+    Row("list checkpoints", out=("one", "two", "three")),
+    Row("show checkpoint one", out=("available",)),
+    Row("load one:w.pt --pin", out=("loaded, pinned", "d" * 64)),
+    Row("load one --unload -o json", out=('"model": null',)),
 ]  # fmt: skip
 
 SOURCES = ("", "--dataset a.h5", "--task pusht", "--anchor-set d --dataset a.h5 --task pusht",
@@ -125,7 +124,7 @@ SOURCES = ("", "--dataset a.h5", "--task pusht", "--anchor-set d --dataset a.h5 
 WRONG = [
     *(Row(f"score a --shift blur:15 {source}", 2, err=("--anchor-set alone",))
       for source in SOURCES),
-    Row(f"{ASK.replace('gaussian_noise:0.08', 'everyday')} --output one.json", 2,
+    Row(f"{ASK.replace('gaussian_noise:0.08', 'everyday')} --out one.json", 2,
         err=("holds one score; name one shift",)),
     Row(f"{ASK} --no-wait --junit gate.xml", 2, err=("it needs a verdict; leave out --no-wait",)),
     Row(f"{ASK} --junit no/gate.xml", 2, err=("the folder no does not exist",)),
@@ -134,10 +133,11 @@ WRONG = [
         ("--shift gaussian_noise:a,b", "wanted gaussian"),
         ("--shift blur:15,1.5", "wanted gaussian"),
         ("--require elite --shift blur:15", "--elites above 0"),
-        ("--cost max", "wanted one of sum, mean"),
-        ("--numeric-mode fp8", "wanted one of fp32, tf32, bf16"),
-        ("--weights 1,x", "wanted numbers like 1,2"),
-        ("--tolerance -1", "Invalid value"),
+        ("--protocol '{cost_reduction: max}'", "sum, mean"),
+        ("--protocol '{numeric_mode: fp8}'", "fp32, tf32, bf16"),
+        ("--protocol '{weights: [1, x]}'", "weights[1]: found 'x'"),
+        ("--protocol '{temprature: 1}'", "unknown key; did you mean 'temperature'?"),
+        ("--protocol absent.yaml", "cannot read absent.yaml"),
         ("--elites -1", "Invalid value"),
     )),
     Row(f"{COMPARE} history.npz", 2, err=("missing action_blocks",)),
@@ -146,18 +146,19 @@ WRONG = [
     Row(f"{COMPARE} float64.npz", 2, err=("float64",)),
     Row(f"{COMPARE} damaged.npz", 2, err=("damaged.npz: is a damaged NPZ file",)),
     *(Row(f"study {argv}", 2, err=(words,)) for argv, words in (
-        ("shifts bad.csv --out taken", "holds a study already"),
-        ("shifts bad.csv", "line 2, column ir_rel: found 'x'"),
-        ("thresholds sweep.csv --t-ir a", "wanted numbers like"),
-        ("thresholds sweep.csv --t-sr 2", "sr_grid"),
+        ("run shifts --rows bad.csv --out taken", "holds a study already"),
+        ("run shifts --rows bad.csv", "line 2, column ir_rel: found 'x'"),
+        ("run thresholds --rows sweep.csv --protocol '{ir_grid: [a]}'", "ir_grid"),
+        ("run thresholds --rows sweep.csv --protocol '{sr_grid: [2]}'", "sr_grid"),
         ("verify empty", "is no manifest of a study"),
         ("plot empty", "is no manifest of a study"),
         ("paper drift", "wanted one of shifts, collapse"),
-        ("drift", "found neither --checkpoints and --rows"),
-        ("drift --rows bad.csv --checkpoints bad.csv", "found both"),
-        ("drift --checkpoints cells.csv", "--out"),
-        ("drift --checkpoints cells.csv --out new", "row 2: found neither dataset"),
-        ("horizons --rows bad.csv --more-horizons 1,x", "wanted numbers like"),
+        ("run drfit", "wanted one of thresholds, shifts, drift"),
+        ("run drift", "give --rows or --checkpoints"),
+        ("run drift --rows bad.csv --checkpoints bad.csv", "give --rows or --checkpoints"),
+        ("run drift --checkpoints cells.csv", "--out"),
+        ("run drift --checkpoints cells.csv --out new", "row 2: found neither dataset"),
+        ("run horizons --rows bad.csv --protocol '{extra_horizons: [x]}'", "extra_horizons[0]"),
     )),
 ]  # fmt: skip
 
@@ -235,22 +236,21 @@ def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbe
     assert sum("PASSED" in line for line in lines) == 1
 
 
-def test_json_has_the_whole_evidence_and_the_anchors_where_asked(
+def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(
     acpc: Acpc, counterparty: Counterparty, tmp_path: Path
 ) -> None:
-    """A file has all of it."""
     file = tmp_path / "score.json"
     shown = []
-    for more in ([], ["--anchor-values"], ["--output", file]):
+    for more in ([], ["--out", file]):
         counterparty.script.append(ended(PASSED, OPEN, **UNDECIDED))
-        answer = acpc(*SCORE, "--gate", "confident", "--json", *more, code=5)
+        answer = acpc(*SCORE, "--gate", "confident", "-o", "json", *more, code=5)
         shown.append(checked(answer.stdout)["answer"])
     evidence = shown[0]["evidence"]
     assert (evidence["confident_outcome"], evidence["doubt"]) == ("undecided", "sr")
     assert evidence["notes"] == ["2 anchors are eligible, fewer than 30"]
     assert "anchor_values" not in shown[0]["checkpoint"]
-    for whole in (shown[1], checked(file.read_text())["answer"]):
-        assert whole["checkpoint"]["anchor_values"]["anchor_ids"] == [7, 11]
+    whole = checked(file.read_text())["answer"]
+    assert whole["checkpoint"]["anchor_values"]["anchor_ids"] == [7, 11]
 
 
 @pytest.mark.parametrize(("outcomes", "code"), [((PASSED, FAILED), 3), ((PASSED, PASSED), 0)])

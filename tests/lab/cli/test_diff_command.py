@@ -21,7 +21,7 @@ def score(name: str, push: float, **receipt: object) -> Score:
     return replace(made, receipt=replace(made.receipt, parameters=parameters, **receipt))
 
 
-def job(found: Score) -> Any:  # noqa: ANN401 - a message
+def job(found: Score) -> Any:
     response = found.to_message()
     return operation("operations/b", 4, state=pb.JOB_STATE_SUCCEEDED, response=response)
 
@@ -36,7 +36,7 @@ def test_a_file_and_a_job_are_compared(
     acpc: Acpc, counterparty: Counterparty, before: Path
 ) -> None:
     counterparty.script.append(job(score("after", 0.3)))
-    answer = acpc("diff", before, "b", "--confidence", "0.9")
+    answer = acpc("diff", before, "b", "--protocol", "{confidence: 0.9}")
     assert counterparty.requests["GetOperation"][0].name == "operations/b"
     for text in ("A: two-before", "B: two-after", "90 % interval", "relative IR", "lower"):
         assert text in answer.stdout
@@ -49,7 +49,9 @@ def test_two_files_need_no_server(
     acpc: Acpc, counterparty: Counterparty, before: Path, tmp_path: Path
 ) -> None:
     save_result(score("after", 0.3), tmp_path / "after.npz")
-    answer = acpc("diff", before, tmp_path / "after.npz", "--json", "--resamples", 300)
+    answer = acpc(
+        "diff", before, tmp_path / "after.npz", "-o", "json", "--protocol", "{resamples: 300}"
+    )
     found = json.loads(answer.stdout)
     assert (found["first"], found["second"]) == ("two-before", "two-after")
     assert found["ir_raw"]["change"] < 0 and found["ir_raw"]["interval"]["upper"] < 0
@@ -83,7 +85,7 @@ def test_a_number_that_no_measurement_gives_is_named_with_its_file(
     holder[keys[-1]] = [1e308 for _ in held] if isinstance(held, list) else 1e308
     odd = tmp_path / "odd.json"
     odd.write_text(json.dumps(document))
-    for command in (("diff", before, odd), ("report", odd, "-o", tmp_path / "page.html")):
+    for command in (("diff", before, odd), ("report", odd, "--out", tmp_path / "page.html")):
         answer = acpc(*command, code=2)
         words = " ".join(answer.stderr.split())
         assert f"{odd}: {field}: found 1e+308" in words

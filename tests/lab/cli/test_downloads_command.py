@@ -1,4 +1,4 @@
-"""``acpc operations download`` and ``--output``: scores and studies as files of each format."""
+"""``--out``: scores and studies as files of each format."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ SCORED = score_response(pb.OUTCOME_FAILED)
 @pytest.mark.parametrize("suffix", ["json", "npz"])
 @pytest.mark.parametrize(
     ("command", "code"),
-    [(["operations", "download", "mine"], 0), (["operations", "watch", "mine"], 3), (SCORE, 3)],
+    [(["show", "job", "mine"], 0), (["show", "job", "mine", "--wait"], 3), (SCORE, 3)],
     ids=["download", "watch", "score"],
 )
 def test_the_suffix_names_the_format(
@@ -29,7 +29,7 @@ def test_the_suffix_names_the_format(
 ) -> None:  # fmt: skip
     counterparty.script.append(operation(NAME, 4, response=SCORED))
     path = tmp_path / f"score.{suffix}"
-    acpc(*command, "--output", path, code=code)
+    acpc(*command, "--out", path, code=code)
     read = load_result(path)
     assert (read.answer, read.operation) == (Score.from_message(SCORED), NAME)
 
@@ -40,8 +40,8 @@ def test_a_job_without_a_score_has_nothing_to_download(
     path = tmp_path / "score.npz"
     counterparty.script.append(operation(NAME, 1))
     counterparty.script.append(operation(NAME, error=status(grpc.StatusCode.INTERNAL, "it broke")))
-    for words in ("has not ended", "it broke"):
-        answer = acpc("operations", "download", "mine", "--output", path, code=1)
+    for words, code in (("has not ended", 1), ("it broke", 4)):
+        answer = acpc("show", "job", "mine", "--out", path, code=code)
         assert words in answer.stderr
     assert not path.exists()
 
@@ -57,11 +57,11 @@ def test_a_study_is_followed_shown_and_downloaded(
     line = "sensitivity study of trained: 2 rows of anchor, squared_norm"
     watched, shown, kept = tmp_path / "watched.npz", tmp_path / "shown.json", tmp_path / "kept.npz"
     counterparty.script.extend([study_operation(name, asked), *[done] * 5])
-    assert acpc("operations", "watch", name, "--output", watched).stdout.strip() == line
-    answer = acpc("operations", "watch", name, "--json")
+    assert acpc("show", "job", name, "--wait", "--out", watched).stdout.strip() == line
+    answer = acpc("show", "job", name, "--wait", "-o", "json")
     assert checked(answer.stdout)["answer"]["columns"]["anchor"] == [7, 9]
-    assert line in acpc("operations", "show", name).stdout
+    assert line in acpc("show", "job", name).stdout
     for file in (kept, shown):
-        acpc("operations", "download", name, "--output", file)
+        acpc("show", "job", name, "--out", file)
     wanted = StudyResult.from_message(response)
     assert [load_result(path).answer for path in (watched, kept, shown)] == [wanted] * 3

@@ -91,7 +91,7 @@ def test_names_and_messages_cannot_leave_their_place(
         (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, "system-out", 0),
         (SCORE, pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, "failure", 3),
         (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, "skipped", 5),
-        (["operations", "watch", "mine"], pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, "error", 1),
+        (["show", "job", "mine", "--wait"], pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, "error", 1),
     ],
 )
 def test_a_score_is_a_case(
@@ -117,13 +117,13 @@ def test_a_job_that_fails_is_an_error_of_the_file_too(
     acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml", code=2)
 
 
-@pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--output", "score.json")])
+@pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--out", "score.json")])
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
     acpc: Acpc, counterparty: Counterparty, option: str, name: str
 ) -> None:
     counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
     # Nobody may write there, nor root.
-    answer = acpc(*SCORE, "--json", option, f"/proc/{name}", code=2)
+    answer = acpc(*SCORE, "-o", "json", option, f"/proc/{name}", code=2)
     assert answer.stdout == ""
     assert f"cannot write /proc/{name}" in answer.stderr
     assert len(counterparty.script) == 1

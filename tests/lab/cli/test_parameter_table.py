@@ -1,5 +1,6 @@
 """The table of parameters: every field of a request has its four other parts, and they work."""
 
+import json
 from collections.abc import Iterator
 from fnmatch import fnmatch
 from pathlib import Path
@@ -59,74 +60,90 @@ def present(message: Message, path: str = "") -> Iterator[str]:
             yield from present(value, here)
 
 
-DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7, "--anchor-seed", 8,
-           "--frameskip", 2, "--many-per-episode", "--window-future-frames", 9,
-           "--sample", "episodes"]  # fmt: skip
-CHECKPOINT = ["--weights-file", "w.pt", "--digest", "d" * 64, "--numeric-mode", "bf16"]
+DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7]
+DRAW = {"seed": 8, "frameskip": 2, "one_per_episode": False, "window_future_frames": 9,
+        "sample": "episodes"}  # fmt: skip
+CHECKPOINT = f"a:w.pt@{'d' * 64}"
 SCORE = [
-    *CHECKPOINT, "--reference", "b", "--reference-weights-file", "w.pt", "--reference-digest",
-    "e" * 64, "--shift", "blur:15", "--protocol", "released", "--partner-past", "own",
-    "--neighbourhood", 0.25, "--draws", 2, "--seed", 3, "--horizon", 4, "--quantile", 0.5,
-    "--margin", 0.2, "--weights", "0.5,0.25,0.25,0", "--extra-horizons", "1,2",
-    "--extra-quantiles", "0.8,0.95", "--t-ir", 0.2, "--t-sr", 0.9,
-    "--confidence", 0.9, "--resamples", 500, "--evidence-seed", 5, "--population", "dataset",
-    "--until-decided", 5,
+    CHECKPOINT, "--reference", f"b:w.pt@{'e' * 64}", "--shift", "blur:15",
+    "--population", "dataset", "--until-decided", 5,
 ]  # fmt: skip
-VIEWS = ["--shift", "blur:15", "--draws", 2, "--seed", 3, "--anchor", 4]
-PLANNER = ["--cost", "mean", "--tolerance", 0.01, "--objective", "objective.json"]
-CEM = ["--candidates", 32, "--elites", 4, "--iterations", 3, "--horizon", 2, "--sampling-seed", 5,
-       "--returns", "best"]  # fmt: skip
-STUDY = [*DATASET[4:], "--numeric-mode", "bf16"]
-DRAWN = ["--shift", "blur:15", "--draws", 3, "--seed", 3, "--horizon", 4]
+HOW = {
+    "protocol": {
+        "reading": "released", "partner_past": "own", "neighbourhood": 0.25, "draws": 2, "seed": 3,
+        "horizon": 4, "quantile": 0.5, "margin": 0.2, "weights": [0.5, 0.25, 0.25, 0],
+        "extra_horizons": [1, 2], "extra_quantiles": [0.8, 0.95],
+    },
+    "thresholds": {"ir": 0.2, "sr": 0.9},
+    "evidence": {"confidence": 0.9, "resamples": 500, "seed": 5},
+    "anchors": DRAW,
+    "numeric_mode": "bf16",
+}  # fmt: skip
+THRESHOLDS = {"thresholds": str(Path(__file__).parents[1] / "thresholds.json")}
+VIEWS = ["--shift", "blur:15", "--draws", 2]
+SETTINGS = {"seed": 3, "anchor": 4, "numeric_mode": "bf16"}
+PLANNER = {"cost_reduction": "mean", "endpoint_tolerance": 0.01,
+           "objective": {"control_weights": [0.1]}}  # fmt: skip
+CEM = {"budget": {"candidates": 32, "elites": 4, "iterations": 3, "horizon": 2},
+       "sampling_seed": 5, "returns": "best"}  # fmt: skip
+DRAWN = {"draws": 3, "seed": 3, "horizon": 4}
+STUDY = {"anchors": DRAW, "numeric_mode": "bf16"}
+
+
+def how(**keys: object) -> list[str]:
+    """The option ``--protocol`` with the keys inline."""
+    return ["--protocol", json.dumps(keys)]
+
+
 ASKED: dict[str, tuple[str, list[list[Any]]]] = {
     "score": (
         "ScoreCheckpoint",
         [
-            ["a", *SCORE, *DATASET, "--request-id", "mine", "--no-wait"],
-            ["a", "--anchor-set", "f" * 64, "--shift", "blur:15", "--no-wait", "--thresholds",
-             Path(__file__).parents[1] / "thresholds.json"],
+            [*SCORE, *DATASET, *how(**HOW), "--request-id", "mine", "--no-wait"],
+            ["a", "--anchor-set", "f" * 64, "--shift", "blur:15", "--no-wait", *how(**THRESHOLDS)],
         ],
     ),
     "compare": (
         "ComparePair",
         [
-            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, "--weights", "0.5,0.5",
-             "--input", "pair.npz"],
-            ["--checkpoint", "a", "--input", "pair-views.npz"],
+            [CHECKPOINT, *VIEWS, "--input", "pair.npz", *how(**SETTINGS, weights=[0.5, 0.5])],
+            ["a", "--input", "pair-views.npz"],
         ],
     ),
     "certify": (
         "CertifyPool",
         [
-            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, "--elites", 2,
-             "--weights", "0.5,0.25,0.25", "--input", "pool.npz", "--kept-elites", 1,
-             "--temperature", 0.5],
-            ["--checkpoint", "a", "--input", "pool-views.npz"],
+            [CHECKPOINT, *VIEWS, "--elites", 2, "--input", "pool.npz",
+             *how(**SETTINGS, **PLANNER, weights=[0.5, 0.25, 0.25], kept_elites=1,
+                  temperature=0.5)],
+            ["a", "--input", "pool-views.npz"],
         ],
     ),
     "plan-paired": (
         "PlanPaired",
         [
-            ["--checkpoint", "a", *CHECKPOINT, *VIEWS, *PLANNER, *CEM, "--choices",
-             "--input", "moment.npz"],
-            ["--checkpoint", "a", "--input", "moment-views.npz"],
+            [CHECKPOINT, *VIEWS, "--input", "moment.npz",
+             *how(**SETTINGS, **PLANNER, **CEM, choices=True)],
+            ["a", "--input", "moment-views.npz"],
         ],
     ),
     **{
-        f"study {name}": (
+        f"study run {name}": (
             "RunStudy",
             [
-                ["--checkpoints", "rows.csv", *STUDY, *options, "--out", "first"],
-                ["--checkpoints", "set.csv", *of_set, "--out", "second"],
+                ["--checkpoints", "rows.csv", "--anchors", 7, *shift, *how(**STUDY, **keys),
+                 "--out", "first"],
+                ["--checkpoints", "set.csv", *how(**of_set), "--out", "second"],
             ],
         )
-        for name, options, *of_set in (
-            ("drift", [*DRAWN, "--groups", 4, "--protocol", "released", "--destroyed", "future"]),
-            ("planner", [*DRAWN[:6], *CEM, "--history", 2, "--goal-offset", 3, "--cost", "sum",
-                         "--protocol", "released"]),
-            ("geometry", [*DRAWN, "--motion"]),
-            ("sensitivity", ["--probes", 2, "--seed", 3, "--horizon", 4, "--step", 0.01],
-             "--directions", "light"),
+        for name, shift, keys, of_set in (
+            ("drift", VIEWS[:2], DRAWN | {"groups": 4, "reading": "released",
+                                          "destroyed": "future"}, {}),
+            ("planner", VIEWS[:2], {"draws": 3, "seed": 3, **CEM, "history": 2, "goal_offset": 3,
+                                    "cost_reduction": "sum", "reading": "released"}, {}),
+            ("geometry", VIEWS[:2], DRAWN | {"motion": True}, {}),
+            ("sensitivity", [], {"probes": 2, "seed": 3, "horizon": 4, "step": 0.01},
+             {"directions": "light"}),
         )
     },
 }  # fmt: skip
@@ -144,7 +161,6 @@ def folder(
     moment |= {"proprio": own, "goal_proprio": own[0]}
     pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
     pool["offsets"] = np.ones(5, np.float32)
-    (tmp_path / "objective.json").write_text('{"control_weights": [0.1]}')
     for name, arrays in {"pair": pair, "pool": pool, "moment": moment}.items():
         np.savez(tmp_path / name, **arrays)
         np.savez(tmp_path / f"{name}-views", **arrays, views=history[None])
@@ -173,7 +189,7 @@ def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:
     store = AnchorCounterparty()
     server, address = serve_anchors(store)
     options = [
-        *DATASET[8:], "--count", 7, "--seed", 8, "--task", "mine", "--protocol", "released",
+        "--anchors", 7, "--task", "mine", *how(**DRAW, reading="released"),
         "--history", 2, "--horizon", 6, "--description", "x", "--request-id", "r",
     ]  # fmt: skip
     try:

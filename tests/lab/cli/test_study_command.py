@@ -1,6 +1,7 @@
 """``acpc study`` on rows: tables, bundles, verification and its exit codes."""
 
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -25,7 +26,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pairs, bundle = folder / "pairs.csv", folder / "shifts"
     study = acpc_command("study")
     pairs.write_text(study("paper", "shifts").stdout)
-    answer = study("shifts", pairs, "--out", bundle)
+    answer = study("run", "shifts", "--rows", pairs, "--out", bundle)
     for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
         assert line in answer.stdout
     table, ours, theirs = answer.stdout.partition("in the paper: ")
@@ -35,7 +36,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
-HORIZONS = "horizons --horizon 5 --quantile 0.8"
+HORIZONS = "horizons --protocol {horizon:\\ 5,quantile:\\ 0.8}"
 
 
 @pytest.mark.parametrize(
@@ -52,8 +53,9 @@ def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
     listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
     lines = [f"a,{row},{name},a.h5,a\n" for row, name in zip(rows.split(), "xy", strict=False)]
     listed.write_text("task,run,level,checkpoint,dataset,preset\n" + "".join(lines))
-    asked = ("--checkpoints", listed, "--out", out, "--timeout", 2)
-    assert words in acpc("study", *study.split(), *asked, code=2).stderr
+    asked = ("--checkpoints", listed, "--out", out)
+    answer = acpc("study", "run", *shlex.split(study), *asked, code=2, ACPC_TIMEOUT="2")
+    assert words in answer.stderr
     assert not out.exists()
 
 
@@ -69,7 +71,7 @@ def test_a_study_is_verified_and_drawn_again(acpc: Acpc, written: Path, tmp_path
     assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
     summary = (bundle / "summary.json").read_text()
     (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
-    answer = acpc("study", "verify", bundle, "--json", code=1)
+    answer = acpc("study", "verify", bundle, "-o", "json", code=1)
     assert "first difference: summary.json has the SHA-256" in answer.stderr
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
@@ -81,12 +83,13 @@ def test_a_bundle_takes_the_thresholds_of_another(
     pairs = tmp_path / "pairs.csv"
     sweep, chosen, out = tmp_path / "sweep.csv", tmp_path / "thresholds", tmp_path / "out"
     sweep.write_text(SWEEP)
-    answer = acpc("study", "thresholds", sweep, "--out", chosen)
+    answer = acpc("study", "run", "thresholds", "--rows", sweep, "--out", chosen)
     assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
     assert " 1-2\n" in answer.stdout
     header, _, rest = written.with_name("pairs.csv").read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
-    answer = acpc("study", "shifts", pairs, "--thresholds-from", chosen, "--out", out, "--json")
+    asked = ("--rows", pairs, "--thresholds-from", chosen, "--out", out, "-o", "json")
+    answer = acpc("study", "run", "shifts", *asked)
     assert "a,3072,blur,0.499,0.885,55.7,0.2,0.95" in (out / "rows.csv").read_text()
     (pair,) = checked(answer.stdout)["answer"]["pairs"]
     assert checked((out / "summary.json").read_text())["request"]["study"] == "shifts"
@@ -99,5 +102,5 @@ def test_a_bundle_takes_the_thresholds_of_another(
 def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc, tmp_path: Path) -> None:
     rows = tmp_path / "rows.csv"
     rows.write_text(acpc("study", "paper", "collapse").stdout)
-    answer = acpc("study", "collapse", "--rows", rows, "--target", "nowhere:1")
+    answer = acpc("study", "run", "collapse", "--rows", rows, "--target", "nowhere:1")
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout

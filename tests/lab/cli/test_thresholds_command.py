@@ -1,4 +1,4 @@
-"""Thresholds as a file: `acpc study thresholds --output` and `acpc score --thresholds`."""
+"""Thresholds as a file: `--thresholds` of a study, and of a protocol."""
 
 import hashlib
 import json
@@ -26,13 +26,13 @@ def test_a_study_writes_them_and_a_score_takes_them(
 ) -> None:
     rows, file = tmp_path / "sweep.csv", tmp_path / "thresholds.json"
     rows.write_text(SWEEP)
-    answer = acpc("study", "thresholds", rows, "--output", file)
+    answer = acpc("study", "run", "thresholds", "--rows", rows, "--thresholds", file)
     assert f"wrote {file}: relative IR at most 0.3, SR at least 0.9" in answer.stderr
     assert f"warning: {EDGE}" in answer.stderr
     (source,) = checked(file.read_text())["request"]["sources"]
     assert source["sha256"] == hashlib.sha256(rows.read_bytes()).hexdigest()
 
-    answer = acpc(*SCORE, "--thresholds", file)
+    answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}")
     assert f"warning: {file}: {EDGE}" in answer.stderr
     (sent,) = counterparty.requests["ScoreCheckpoint"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
@@ -47,6 +47,6 @@ def test_a_changed_file_is_a_usage_error_that_names_the_field(
     file, document = tmp_path / "changed.json", json.loads(KEPT.read_text())
     document["answer"]["ir"] = 0.9
     file.write_text(json.dumps(document))
-    answer = acpc(*SCORE, "--thresholds", file, code=2)
+    answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}", code=2)
     assert "answer.ir: found 0.9, but request.parameters.ir_grid is" in answer.stderr
     assert not counterparty.requests

@@ -130,7 +130,7 @@ def test_a_ci_system_gets_a_case_per_checkpoint(
 
 
 def test_json_is_a_document_a_line(acpc: Acpc) -> None:
-    documents = [json.loads(line) for line in acpc("--json").stdout.splitlines()]
+    documents = [json.loads(line) for line in acpc("-o", "json").stdout.splitlines()]
     assert [item["epoch"] for item in documents] == [1, 2]
     assert documents[0]["verdict"] == "passed"
     checked(documents[0]["scores"][0])
@@ -158,7 +158,7 @@ def test_the_command_for_failures_leaves_stdout_to_the_scores(
     acpc: Acpc, party: JobParty, capfd: pytest.CaptureFixture[str]
 ) -> None:
     party.fates["run"] = deque([FAILED])
-    acpc("--json", "--on-fail", "echo told", code=3)
+    acpc("-o", "json", "--on-fail", "echo told", code=3)
     assert capfd.readouterr() == ("", "told\n")
 
 

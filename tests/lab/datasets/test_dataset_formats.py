@@ -159,7 +159,7 @@ def test_another_format_is_named_with_what_converts_it(tmp_path: Path, name: str
     upload = ["--target", "127.0.0.1:1", "--task", "tworoom"]
     said = [
         acpc_command("anchors")("upload", tmp_path / name, *upload, code=None).stderr,
-        acpc_command("init")(tmp_path / name, "--output", tmp_path / "t.yaml", code=1).stderr,
+        acpc_command("init")(tmp_path / name, "--out", tmp_path / "t.yaml", code=1).stderr,
     ]
     assert here.value.reason == there.value.reason == "DATASET_FORMAT"
     for words in (" ".join(it.split()) for it in (here.value.message, there.value.message, *said)):

@@ -36,7 +36,7 @@ def test_columns_are_shown_and_the_file_is_one_the_server_reads(
     acpc: Acpc, root: Path, tmp_path: Path
 ) -> None:
     file = root / "mine.yaml"
-    answer = acpc(root / "rooms.h5", "--frameskip", 3, "--output", file)
+    answer = acpc(root / "rooms.h5", "--frameskip", 3, "--out", file)
     for row in (("pixels", "frames", "(160, 12, 12, 3)"), ("where", "numbers", "(160, 5)")):
         (line,) = (line for line in answer.stdout.splitlines() if line.startswith(row[0]))
         assert all(cell in line for cell in row)
@@ -52,14 +52,14 @@ def test_what_a_dataset_does_not_say_is_marked_and_what_is_given_is_not(
     acpc: Acpc, root: Path, tmp_path: Path
 ) -> None:
     known = ["--frameskip", 2, "--state", "where", "--labels", "4,0"]
-    acpc(root / "rooms.h5", *known, "--output", tmp_path / "known.yaml")
+    acpc(root / "rooms.h5", *known, "--out", tmp_path / "known.yaml")
     assert "CHECK" not in (tmp_path / "known.yaml").read_text()
     assert parse_task("known", (tmp_path / "known.yaml").read_bytes()).labels[0].of == [4, 0]
-    answer = acpc(root / "rooms.h5", "--output", tmp_path / "open.yaml", code=2)
+    answer = acpc(root / "rooms.h5", "--out", tmp_path / "open.yaml", code=2)
     assert not (tmp_path / "open.yaml").exists()
     assert "frameskip: found 5: a window of 3 + 8 frames takes 55 rows" in answer.stderr
     assert "wanted at most 3" in answer.stderr
-    acpc(root / "rooms.h5", "--frameskip", 1, "--output", tmp_path / "open.yaml")
+    acpc(root / "rooms.h5", "--frameskip", 1, "--out", tmp_path / "open.yaml")
     marked = [line for line in (tmp_path / "open.yaml").read_text().splitlines() if "CHECK" in line]
     assert [line.partition(":")[0] for line in marked] == ["state", "labels"]
     assert 'there are also "where"' in marked[0]
@@ -70,9 +70,9 @@ def test_a_file_that_is_there_is_kept_unless_forced(
 ) -> None:
     file = tmp_path / "task.yaml"
     file.write_text("mine")
-    absent = acpc("at/the/server.h5", "--output", tmp_path / "new.yaml", code=2)
+    absent = acpc("at/the/server.h5", "--out", tmp_path / "new.yaml", code=2)
     assert "give the command there" in absent.stderr
-    known = [root / "rooms.h5", "--frameskip", 3, "--output", file]
+    known = [root / "rooms.h5", "--frameskip", 3, "--out", file]
     answer = acpc(*known, code=2)
     assert "give --force to overwrite it" in answer.stderr
     acpc(*known, "--force", "--labels", "0,9", code=1)  # beyond the state
@@ -96,7 +96,7 @@ def test_a_file_that_is_there_is_kept_unless_forced(
 def test_what_is_not_there_is_named_beside_what_is(
     acpc: Acpc, root: Path, tmp_path: Path, more: list[str], wrong: str
 ) -> None:
-    answer = acpc(root / "rooms.h5", "--output", tmp_path / "task.yaml", *more, code=2)
+    answer = acpc(root / "rooms.h5", "--out", tmp_path / "task.yaml", *more, code=2)
     assert wrong in answer.stderr
 
 
@@ -122,7 +122,7 @@ def test_frames_in_another_form_come_with_what_makes_frames_of_them(
     x = content.columns["pixels"] = FORMS[form](frames)
     write_public_dataset(tmp_path / "rooms.h5", content)
     answer = acpc(
-        tmp_path / "rooms.h5", *options, "--frameskip", 1, "-o", tmp_path / "t.yaml", code=2
+        tmp_path / "rooms.h5", *options, "--frameskip", 1, "--out", tmp_path / "t.yaml", code=2
     )
     said = " ".join(answer.stderr.split())
     assert "'pixels' must hold uint8 frames of shape (rows, height, width, 3), RGB last" in said
@@ -144,5 +144,5 @@ def test_the_page_writes_frames_beside_those_in_another_form(
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs/tasks.md").read_text()
     exec(page.partition("```python\n")[2].partition("```")[0], {})  # noqa: S102 - our own page
-    acpc("rooms.h5", "--pixels", "frames", "--frameskip", 1, "--output", "rooms.yaml")
+    acpc("rooms.h5", "--pixels", "frames", "--frameskip", 1, "--out", "rooms.yaml")
     assert 'pixels: "frames"' in Path("rooms.yaml").read_text()

@@ -62,7 +62,7 @@ def test_a_solver_that_is_left_is_as_it_was(
     assert type(left) is kind
 
 
-def by_pickle(value: Any) -> Any:  # noqa: ANN401
+def by_pickle(value: Any) -> Any:
     return pickle.loads(pickle.dumps(value))  # noqa: S301
 
 

@@ -1,7 +1,5 @@
 """The hook in the public library's CEM and iCEM solvers, against a server on a socket."""
 
-# ruff: noqa: ANN401 - tensors of either library
-
 import json
 from types import SimpleNamespace
 from typing import Any

@@ -1,7 +1,5 @@
 """Real Lightning trains a tiny module while a real server scores its epochs."""
 
-# ruff: noqa: ANN401 - trainers and loggers of two libraries
-
 import copy
 import csv
 import importlib

@@ -1,7 +1,5 @@
 """What the callback's gate makes of the last scored epoch, at the end of training."""
 
-# ruff: noqa: ANN401 - shifts, and options of the callback
-
 import warnings
 from types import SimpleNamespace
 from typing import Any

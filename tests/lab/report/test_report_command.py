@@ -34,7 +34,7 @@ def scores(tmp_path: Path) -> list[Path]:
 
 def test_files_become_a_page_and_figures(acpc: Acpc, scores: list[Path], tmp_path: Path) -> None:
     output, figures = tmp_path / "page.html", tmp_path / "figures"
-    result = acpc("report", *scores, "-o", output, "--figures", figures, "--shift", "blur:15")
+    result = acpc("report", *scores, "--out", output, "--figures", figures, "--shift", "blur:15")
     assert f"{output}: 2 measurements" in result.stdout
     page = output.read_text()
     assert "95 % sure: of 2 checkpoints, 1 passes under blur:15, 1 fails" in page
@@ -51,9 +51,9 @@ def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Pa
     save_result(Result("score", score, to_plain(asked), "operations/1"), told)
     save_result(score, older)
     for path, words in ((told, "under gaussian_noise:0.08"), (older, "under shift ")):
-        acpc("report", path, "-o", output, "--no-pictures")
+        acpc("report", path, "--out", output, "--no-pictures")
         assert words in output.read_text()
-    acpc("report", told, "-o", output, "--no-pictures")
+    acpc("report", told, "--out", output, "--no-pictures")
     assert "rooms.h5, task tworoom, seed 9101" in output.read_text()
 
 
@@ -63,7 +63,7 @@ def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Pa
         (["nowhere.sweep"], "is no file and no folder"),
         (["nowhere/sweep"], "is no file and no folder"),
         (["{npz}", "operations/1"], "wanted one kind of source"),
-        (["{npz}", "-o", "no/such/folder.html"], "does not exist"),
+        (["{npz}", "--out", "no/such/folder.html"], "does not exist"),
         (["{broken}"], "is no JSON"),
     ],
 )

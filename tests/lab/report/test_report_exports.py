@@ -47,23 +47,6 @@ def test_every_figure_is_there_as_svg_and_png(folder: Path) -> None:
             assert len(set(image.convert("L").resize((64, 64)).tobytes())) > 2
 
 
-def test_cells_carry_every_number(small: ReportData, folder: Path) -> None:
-    found = rows(folder, "cells")
-    assert len(found) == len(small.cells)
-    for row, cell in zip(found, small.cells, strict=True):
-        assert cell.score is not None and cell.evidence is not None and cell.sure is not None
-        assert float(row["sr"]) == cell.score.checkpoint.sr
-        assert float(row["ir_relative"]) == cell.score.verdict.ir_relative
-        assert float(row["threshold_sr"]) == cell.score.verdict.thresholds.sr
-        assert row["outcome"] == cell.score.verdict.outcome.name.lower()
-        assert row["checkpoint_digest"] == cell.score.receipt.checkpoint_digest
-        assert float(row["sr_lower"]) == cell.evidence.sr.lower
-        assert float(row["p_passed"]) == cell.evidence.p_passed
-        assert row["confident_outcome"] == cell.sure.name.lower()
-        among = cell.among.outcome if cell.among else None
-        assert row["family_wise_outcome"] == (among.name.lower() if among else "")
-
-
 def test_anchors_give_back_ir_and_sr(small: ReportData, folder: Path) -> None:
     """Whoever has the CSV alone finds the reported numbers."""
     found = rows(folder, "anchors")

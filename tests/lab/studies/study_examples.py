@@ -1,7 +1,5 @@
 """Small studies that several tests start from: columns of each, and what follows from them."""
 
-# ruff: noqa: ANN401 - columns and parameters hold anything
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Thresholds for later checkpoints: chosen on all tasks, written, read, known by their digest."""
 
-# ruff: noqa: ANN401 - any part of a document is changed
-
 import dataclasses
 import hashlib
 import json
@@ -129,7 +127,11 @@ def at(*path: Any) -> Callable[[Any, Any], None]:
         (at("answer", "family"), "x" * 200, "family: found 200 characters"),
         (at("answer", "selection", 0, "left"), [], r"selection\[0\].left: found \[\], wanted"),
         (at("request"), None, "request.parameters lacks the grids"),
-        (at("kind"), "sweep", "holds a result of kind sweep, wanted what acpc study thresholds"),
+        (
+            at("kind"),
+            "sweep",
+            "holds a result of kind sweep, wanted what acpc study run thresholds",
+        ),
         (at("schema"), "other", "schema: found 'other'"),
         (at("schema_version"), 2, "of a newer release"),
     ],

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from study_examples import geometry
 
 
-def write(folder: Path, evidence: Evidence, **options: Any) -> bundle.Bundle:  # noqa: ANN401
+def write(folder: Path, evidence: Evidence, **options: Any) -> bundle.Bundle:
     source = {"kind": "file", "name": "pairs.csv", "sha256": "00"}
     return bundle.write(folder, evidence, sources=[source], **options)
 
@@ -98,7 +98,7 @@ def forge(folder: Path, name: str, content: bytes) -> str:
     return str(verify(folder).difference)
 
 
-def leaves(value: Any) -> list[tuple[Any, Any]]:  # noqa: ANN401 - any JSON value
+def leaves(value: Any) -> list[tuple[Any, Any]]:
     """Every value that holds no others, as its holder and key."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     nested = [leaves(v) if isinstance(v, dict | list) else [(value, k)] for k, v in items]

@@ -1,7 +1,5 @@
 """What a study cannot be computed from is rejected by name; and what its parameters may be."""
 
-# ruff: noqa: ANN401 - columns and parameters hold anything
-
 from collections.abc import Callable
 from typing import Any
 

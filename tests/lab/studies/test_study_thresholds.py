@@ -1,7 +1,5 @@
 """Threshold selection against loops in float64 written from the paper's text, and its edges."""
 
-# ruff: noqa: ANN401 - columns and parameters hold anything
-
 from fractions import Fraction
 from typing import Any
 

@@ -21,7 +21,7 @@ def client(target: str) -> Iterator[AcpcClient]:
 def sweep_of(tmp_path: Path) -> Callable[..., Sweep]:
     """Makes a sweep of the example document with other values; None leaves a key out."""
 
-    def make(**changes: Any) -> Sweep:  # noqa: ANN401
+    def make(**changes: Any) -> Sweep:
         document = {k: v for k, v in {**DOCUMENT, **changes}.items() if v is not None}
         return Sweep.of(document, tmp_path / f"{document['name']}.sweep")
 

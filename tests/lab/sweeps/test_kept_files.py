@@ -30,7 +30,7 @@ def kept(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def as_held(written: Any, held: Any) -> Any:  # noqa: ANN401 - any JSON value
+def as_held(written: Any, held: Any) -> Any:
     """What was written without the keys that a later release has added."""
     if isinstance(held, dict) and isinstance(written, dict):
         return {key: as_held(item, held[key]) for key, item in written.items() if key in held}
@@ -57,7 +57,7 @@ def same(tmp_path: Path) -> Callable[[str], None]:
 def test_results_of_an_earlier_release_are_exported_as_they_were(
     kept: Path, same: Callable[[str], None], name: str
 ) -> None:
-    acpc_command()("sweep", "results", kept / "kept.sweep", *WRITTEN[name], "--output", kept / name)
+    acpc_command()("sweep", "show", kept / "kept.sweep", *WRITTEN[name], "--out", kept / name)
     same(name)
 
 
@@ -80,7 +80,7 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(
     (job,) = party.jobs.values()
     assert job.request.checkpoint.name == "run1/noise-0.08"
     assert job.request.HasField("anchors") and job.request.request_id == next(iter(party.jobs))
-    counted = acpc("sweep", "status", kept / "kept.yaml", "--offline").stdout
+    counted = acpc("sweep", "show", kept / "kept.yaml", "--offline").stdout
     assert "kept: 12 cells: 12 succeeded" in counted
 
 

@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def acpc(target: str) -> Acpc:
-    return acpc_command("sweep", ACPC_TARGET=target, COLUMNS="160")
+    return acpc_command(ACPC_TARGET=target, COLUMNS="160")
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_the_exit_code_is_the_worst_cell(
     fates: list[Any], options: list[str], code: int, acpc: Acpc, file: Path, party: JobParty
 ) -> None:
     party.fates["a"] = deque(fates)
-    answer = acpc("run", file, *options, code=code)
+    answer = acpc("sweep", "run", file, *options, code=code)
     assert ("it does not fit" in answer.stderr) == (UNFIT in fates)
 
 
@@ -59,12 +59,12 @@ def test_a_ci_system_gets_a_case_per_cell(
 ) -> None:
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     party.fates["a"] = deque([FAILED, UNFIT])
-    answer = acpc("run", file, "--junit", tmp_path / "gate.xml", code=4)
+    answer = acpc("sweep", "run", file, "--junit", tmp_path / "gate.xml", code=4)
     cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
     assert sorted(case[0].tag for case in cases) == ["error", "failure"]
     told = [line for line in answer.stderr.splitlines() if line.startswith("::error file=")]
     assert len(told) == 2 and str(file) in told[0] and "it does not fit" in "".join(told)
-    acpc("run", file, "--submit-only", "--junit", tmp_path / "b.xml", code=2)
+    acpc("sweep", "run", file, "--submit-only", "--junit", tmp_path / "b.xml", code=2)
 
 
 def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
@@ -72,50 +72,50 @@ def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
 ) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "reference": "a"}))
     party.fates["a"] = deque([FAILED, FAILED])
-    assert "nothing was judged" in acpc("run", file, code=5).stderr
-    acpc("run", file, "--no-gate")
+    assert "nothing was judged" in acpc("sweep", "run", file, code=5).stderr
+    acpc("sweep", "run", file, "--no-gate")
 
 
 def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
     party.looks = 2
-    acpc("run", file, "--watch", code=1)
-    left = acpc("run", file, "--submit-only")
+    acpc("sweep", "run", file, "--watch", code=1)
+    left = acpc("sweep", "run", file, "--submit-only")
     assert (left.exit_code, left.stdout) == (0, "2 of 2 submitted\n")
-    assert "2 running" in acpc("status", file, "--offline").stdout
-    seen = acpc("status", file)
+    assert "2 running" in acpc("sweep", "show", file, "--offline").stdout
+    seen = acpc("sweep", "show", file)
     assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
-    acpc("run", file, "--watch")
-    status = acpc("status", file, "--json").stdout
+    acpc("sweep", "run", file, "--watch")
+    status = acpc("sweep", "show", file, "-o", "json").stdout
     assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
         "succeeded"
     ] * 2
 
 
 def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path: Path) -> None:
-    acpc("results", file, code=2)
-    acpc("run", file)
-    printed = acpc("results", tmp_path / "mine.sweep")
+    acpc("sweep", "show", file, "--offline", code=2)
+    acpc("sweep", "run", file)
+    printed = acpc("sweep", "show", tmp_path / "mine.sweep", "-o", "csv")
     assert [row["sr"] for row in csv.DictReader(io.StringIO(printed.stdout))] == ["0.97"] * 2
-    whole = json.loads(acpc("results", file, "--json").stdout)
+    whole = json.loads(acpc("sweep", "show", file, "-o", "json").stdout)
     assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
-    acpc("results", file, "--json", "--anchors", code=2)
-    saved = acpc("results", file, "--anchors", "--output", tmp_path / "anchors.csv")
+    acpc("sweep", "show", file, "-o", "json", "--anchors", code=2)
+    saved = acpc("sweep", "show", file, "--anchors", "--out", tmp_path / "anchors.csv")
     assert saved.stdout.endswith("anchors.csv: 4 rows\n")
-    acpc("results", file, "--output", tmp_path / "x.txt", code=2)
+    acpc("sweep", "show", file, "--out", tmp_path / "x.txt", code=2)
 
 
 def test_check_lists_the_cells_and_submits_nothing(
     acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
 ) -> None:
-    answer = acpc("check", file)
+    answer = acpc("sweep", "show", file)
     assert answer.stdout.splitlines() == [
         "cell                          reference  labels",
         "a gaussian_noise:0.02 seed 0  none",
         "a gaussian_noise:0.08 seed 0  none",
     ]
-    assert len(json.loads(acpc("check", file, "--json").stdout)) == 2
+    assert len(json.loads(acpc("sweep", "show", file, "--plan", "-o", "json").stdout)) == 2
     (tmp_path / "empty").write_text("")
-    denied = acpc("check", file, "--token-file", tmp_path / "empty", code=2)
+    denied = acpc("sweep", "show", file, code=2, ACPC_TOKEN_FILE=str(tmp_path / "empty"))
     assert "token" in denied.stderr
     assert not party.jobs
     assert not (tmp_path / "mine.sweep").exists()
@@ -123,12 +123,12 @@ def test_check_lists_the_cells_and_submits_nothing(
 
 def test_a_wrong_file_is_wrong_usage(acpc: Acpc, file: Path) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "checkpoints": ["none-*"]}))
-    missing = acpc("run", file, code=2)
+    missing = acpc("sweep", "run", file, code=2)
     assert "line 5: checkpoints[0]: 'none-*' fits no checkpoint" in missing.stderr
     assert missing.stderr.count("fits no checkpoint") == 1
     file.write_text("shift: []")
-    acpc("run", file, code=2)
-    acpc("run", file, "--watch", "--submit-only", code=2)
+    acpc("sweep", "run", file, code=2)
+    acpc("sweep", "run", file, "--watch", "--submit-only", code=2)
 
 
 def test_init_writes_a_file_and_keeps_one_that_is_there(acpc: Acpc, tmp_path: Path) -> None:
@@ -143,9 +143,9 @@ def test_init_writes_a_file_and_keeps_one_that_is_there(acpc: Acpc, tmp_path: Pa
 
 def test_cancel_asks_for_every_job(acpc: Acpc, file: Path, party: JobParty) -> None:
     party.looks = 10**6
-    acpc("run", file, "--submit-only")
+    acpc("sweep", "run", file, "--submit-only")
     assert acpc("cancel", file).stdout == "2 cancellations requested\n"
-    acpc("run", file, "--watch", code=4)
+    acpc("sweep", "run", file, "--watch", code=4)
 
 
 COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]

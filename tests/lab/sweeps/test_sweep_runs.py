@@ -49,7 +49,7 @@ class Scene:
     client: AcpcClient
     party: JobParty
 
-    def run(self, **changes: Any) -> SweepResults:  # noqa: ANN401
+    def run(self, **changes: Any) -> SweepResults:
         """Runs the example with other values."""
         return self.sweep(**changes).run(self.client, poll=POLL)
 

@@ -196,6 +196,8 @@ def test_what_is_found_is_what_a_server_lists(root: Path, write: Callable[..., P
         ("epoch=3-val_loss=0.12.ckpt", 3),
         ("weights_epoch_4.pt", 4),
         ("last.ckpt", None),
+        ("run-0.ckpt", None),
+        ("seed3_epoch_4.ckpt", 4),
     ],
 )
 def test_a_number_of_a_metric_is_no_epoch(

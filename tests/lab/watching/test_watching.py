@@ -43,7 +43,7 @@ class Scene:
     def __post_init__(self) -> None:
         self.listeners: list[Listener] = [self.told.append]
 
-    def make(self, **changes: Any) -> Watch:  # noqa: ANN401
+    def make(self, **changes: Any) -> Watch:
         """A watch, as a program that was started again has one; keys change the sweep file."""
         document = yaml.safe_load(self.file.read_text())
         self.file.write_text(yaml.safe_dump({**document, **changes}))
@@ -52,7 +52,7 @@ class Scene:
             listeners=self.listeners, on_trouble=self.trouble.append,
         )  # fmt: skip
 
-    def run(self, **changes: Any) -> None:  # noqa: ANN401
+    def run(self, **changes: Any) -> None:
         """Watches once."""
         self.make(**changes).run(self.client, once=True)
 
@@ -280,7 +280,7 @@ def test_what_is_written_while_it_is_read_is_read_again(
 
 def test_a_server_that_has_another_root_is_said_to(at: Scene) -> None:
     at.write("a")
-    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc checkpoints list")
+    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc list checkpoints")
     at.party.refusals["ScoreCheckpoint"] = deque([gone])
     at.run()
     assert at.told[0].outcome is Outcome.UNSPECIFIED

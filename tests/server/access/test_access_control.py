@@ -22,7 +22,7 @@ GET = "/google.longrunning.Operations/GetOperation"
 ROOT = Authority()
 
 
-def control(**options: Any) -> AccessControl:  # noqa: ANN401
+def control(**options: Any) -> AccessControl:
     return AccessControl(Metrics(), **options)
 
 
@@ -83,7 +83,7 @@ def test_a_common_name_that_cannot_be_a_callers(tmp_path: Path, name: str) -> No
 
 @pytest.fixture(autouse=True)
 def changes_are_soon_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_server.access.control.POLL_SECONDS", 0.05)
+    monkeypatch.setattr("acpc_server.access.files.POLL_SECONDS", 0.05)
 
 
 def admitted(access: AccessControl, text: str) -> bool:
@@ -98,28 +98,25 @@ def test_a_changed_file_counts_and_a_broken_one_does_not(keys: Path) -> None:
     first = create_key(keys, "ci", Role.READ)
     metrics = Metrics()
     access = AccessControl(metrics, keys_file=keys)
-    access.start()
-    try:
-        second = create_key(keys, "later", Role.READ)
-        wait_until(lambda: admitted(access, second))
-        revoke_key(keys, first.split("_")[1])
-        wait_until(lambda: not admitted(access, first))
-        kept = keys.read_text()
-        keys.write_text("broken")
+    second = create_key(keys, "later", Role.READ)
+    wait_until(lambda: admitted(access, second))
+    revoke_key(keys, first.split("_")[1])
+    wait_until(lambda: not admitted(access, first))
+    kept = keys.read_text()
+    keys.write_text("broken")
 
-        def value(name: str, **labels: str) -> float | None:
-            return metrics.registry.get_sample_value(name, {"what": "keys", **labels})
+    def value(name: str, **labels: str) -> float | None:
+        assert admitted(access, second)  # files are looked at when somebody calls
+        return metrics.registry.get_sample_value(name, {"what": "keys", **labels})
 
-        wait_until(lambda: value("acpc_access_reloads_total", result="failed"))
-        assert admitted(access, second)
-        assert value("acpc_access_stale") == 1
-        keys.write_text(kept)
-        wait_until(lambda: value("acpc_access_stale") == 0)
-        reloads = value("acpc_access_reloads_total", result="succeeded") or 0
-        access.reload()
-        wait_until(lambda: (value("acpc_access_reloads_total", result="succeeded") or 0) > reloads)
-    finally:
-        access.stop()
+    wait_until(lambda: value("acpc_access_reloads_total", result="failed"))
+    assert admitted(access, second)
+    assert value("acpc_access_stale") == 1
+    keys.write_text(kept)
+    wait_until(lambda: value("acpc_access_stale") == 0)
+    reloads = value("acpc_access_reloads_total", result="succeeded") or 0
+    access.reload()
+    wait_until(lambda: (value("acpc_access_reloads_total", result="succeeded") or 0) > reloads)
 
 
 def test_guesses_cannot_fill_the_log(keys: Path) -> None:

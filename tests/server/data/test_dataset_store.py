@@ -74,12 +74,12 @@ def test_datasets_and_tasks_are_listed_by_name_and_links_are_not(
 def test_unknown_names_know_what_there_is(store: DatasetStore) -> None:
     with pytest.raises(UnknownName) as dataset:
         store.fit("b.h5", "tworoom", steps=4)
-    assert "did you mean 'a.h5'? acpc datasets shows all" in dataset.value.with_names().message
+    assert "did you mean 'a.h5'? acpc list datasets shows all" in dataset.value.with_names().message
     for task, near in (("towroom", "tworoom"), ("tt.yaml", "t.yaml")):
         with pytest.raises(UnknownName) as unknown:
             store.fit("a.h5", task, steps=4)
         told = unknown.value.with_names().message
-        assert f"did you mean '{near}'? acpc tasks shows all" in told
+        assert f"did you mean '{near}'? acpc list tasks shows all" in told
 
 
 def test_a_dataset_in_another_format_is_listed_as_what_it_is_and_says_what_to_do(

@@ -46,7 +46,7 @@ def test_the_presets_are_the_papers_table(tmp_path: Path) -> None:
         np.testing.assert_allclose(task.label_features(y), np.stack(expected, axis=1), rtol=1e-14)
         assert task.state == column.get(name, "observation")
         assert (task.name, task.frameskip, task.history) == (name, 5, 3)
-        assert (task.pixels, task.action) == ("pixels", "action")
+        assert (task.pixels, task.action.column) == ("pixels", "action")
         assert (task.action_ddof, task.state_ddof) == (1, 1)
 
 

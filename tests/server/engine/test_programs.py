@@ -109,7 +109,9 @@ def test_what_lies_in_the_folder_and_is_no_program_never_serves(world: World) ->
     assert (world.rejected("raised"), world.rejected("corrupt")) == (1.0, None)
 
 
-@pytest.mark.parametrize("about", [{"sha256": "0" * 64}, {"rows": {}}, {"rows": [1]}, {"rows": {"2": 1}}])
+@pytest.mark.parametrize(
+    "about", [{"sha256": "0" * 64}, {"rows": {}}, {"rows": [1]}, {"rows": {"2": 1}}]
+)
 def test_a_file_that_is_not_what_was_compiled_is_never_loaded(
     world: World, about: dict[str, object]
 ) -> None:

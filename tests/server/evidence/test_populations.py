@@ -68,19 +68,25 @@ def test_where_all_windows_are_measured_nothing_is_uncertain() -> None:
 
 
 @pytest.mark.parametrize("apart", [1.0, 3.0])
-def test_sr_of_a_sample_of_a_large_dataset_is_a_share_whatever_the_size(apart: float) -> None:
+def test_sr_of_a_sample_hardly_depends_on_the_size_of_a_large_dataset(apart: float) -> None:
+    """Of up to 100 times the windows drawn they are counted, of more they are endless."""
     pair = World(apart=apart).draw(80, np.random.default_rng(2))
-    first, second = (
-        judge(
-            *(replace(side, windows=windows) for side in pair),
-            PROTOCOL,
-            Thresholds(),
-            of_dataset(),
-        ).sr
-        for windows in (101 * 80, 880 * 80)
-    )
-    assert 0 <= first.lower < first.upper <= 1
-    assert (first.lower, first.upper) == (second.lower, second.upper)
+    ends = []
+    for times in (50, 100, 101, 880):
+        sized = [replace(side, windows=times * 80) for side in pair]
+        found = judge(*sized, PROTOCOL, Thresholds(), of_dataset(resamples=2000)).sr
+        assert 0 <= found.lower < found.upper <= 1
+        ends.append((found.lower, found.upper))
+    assert ends[2] == ends[3]
+    assert np.ptp(ends, axis=0).max() < 0.015
+
+
+def test_an_unseen_window_weighs_in_pairs_as_one_that_was_drawn() -> None:
+    """Of 100 windows of 5,000 whose partners decide; one that weighs less passes 5 % wrongly."""
+    world = World(100, of_partner=0.95)
+    true, options = world.truth(100, 0.95, 200), of_dataset(resamples=200)
+    held = covered(lambda g: world.draw(100, g), true, 150, options, 11)
+    assert held["wrongly passed, SR"] <= 3 / 150 and held["sr"] >= 143 / 150
 
 
 @given(st.integers(20, 60), st.integers(0, 60), st.sampled_from([0.5, 0.9]))
@@ -117,6 +123,15 @@ def test_pairs_that_all_agree_have_the_hypergeometric_bound(
         ]
         assert chances[0] > 0.05 >= chances[1]
     assert (low >= 0.95) == sure
+
+
+def test_how_far_a_few_values_lie_from_a_limit_is_uncertain() -> None:
+    """Values 3.2 deviations above it: few show that 5 % may lie below, many that these do not."""
+    values = np.exp(stats.norm.ppf(np.linspace(0.02, 0.98, 50)))
+    limit = float(np.exp(np.log(values).mean() - 3.2 * np.log(values).std()))
+    few, many = (exact.reached(values, limit, worth) for worth in (12, 1000))
+    assert many < 0.05 < few
+    assert exact.reached(values, 0.0, 12) == 0
 
 
 def test_draws_that_all_anchors_share_decide_nothing() -> None:

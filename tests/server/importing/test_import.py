@@ -81,7 +81,7 @@ def source(folder: Path) -> dict[str, Any]:
     return told
 
 
-def check_same(folder: Path, model: Any, weights: str = "") -> None:  # noqa: ANN401
+def check_same(folder: Path, model: Any, weights: str = "") -> None:
     """Latents and predictions are the public class's, in float64 and in float32."""
     loaded = load_checkpoint(folder.parent, folder.name, weights, device=CPU)
     for dtype, tolerance in ((torch.float64, 1e-12), (torch.float32, 1e-6)):
@@ -99,7 +99,7 @@ def check_same(folder: Path, model: Any, weights: str = "") -> None:  # noqa: AN
         torch.testing.assert_close(found, wanted, rtol=tolerance, atol=tolerance)
 
 
-def public_actions(model: Any, blocks: Tensor) -> Tensor:  # noqa: ANN401
+def public_actions(model: Any, blocks: Tensor) -> Tensor:
     """The public embedder's arithmetic in the type of its weights; it casts to float32 itself."""
     embedder = model.action_encoder
     return embedder.embed(embedder.patch_embed(blocks.mT).mT)

@@ -12,11 +12,8 @@ import torch
 from acpc.contract import (
     CleanGaps,
     CostReduction,
-    GaussianBlur,
-    Identity,
     PlanStart,
     PoolCertificate,
-    Resize,
 )
 from acpc.v1 import perturbation_pb2
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -26,7 +23,6 @@ from planning_world import (
     PlanningWorld,
     certify,
     context,
-    drawn,
     encoded,
     moment,
     noise,
@@ -85,33 +81,6 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
             assert selection.margin == pytest.approx(margin, abs=1e-3 * scale)
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_answers_agree_with_themselves(world: PlanningWorld, seed: int) -> None:
-    """Winner, elites, excess cost, fractions and bounds follow from the reported costs."""
-    request = moment(seed, 1 + seed % 3)
-    answer = certify_pool(world.open(request, model=SEEDS[seed % 3]), pool(seed), context())
-    costs = answer.clean_costs.tolist()
-    assert answer.clean_elites == tuple(metrics.elites(costs, 4))
-    assert answer.clean_winner == answer.clean_elites[0]
-    assert [(view.spec_index, view.draw) for view in answer.views] == [
-        (s, d) for s in range(3) for d in (0, 1)
-    ]
-    for view in answer.views:
-        perturbed = view.perturbed_costs.tolist()
-        assert view.perturbed_winner == metrics.elites(perturbed, 1)[0]
-        assert view.excess_cost == costs[view.perturbed_winner] - costs[answer.clean_winner]
-        assert 0 <= view.excess_cost <= view.excess_cost_bound
-        assert (np.abs(view.perturbed_costs - answer.clean_costs) <= view.bounds).all()
-        assert (view.bounds <= view.chained_bounds).all()
-        margins = [metrics.elite_margin(costs, view.bounds.tolist(), k) for k in (1, 4)]
-        assert view.top1.margin <= margins[0] + 1e-12
-        assert view.elite.margin <= margins[1] + 1e-12
-    top1 = [view.top1.certified for view in answer.views]
-    elite = [bool(view.elite and view.elite.certified) for view in answer.views]
-    assert answer.top1_certified_fraction == sum(top1) / 6
-    assert answer.elite_certified_fraction == sum(elite) / 6
-
-
 @pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.nightly)])
 def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds: int) -> None:
     """Prop. fixed-pool-certificates over many models, moments and pools; both answers occur."""
@@ -141,56 +110,6 @@ def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
     assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
 
 
-def test_a_callers_own_views_have_no_severity(world: PlanningWorld) -> None:
-    request = moment()
-    views = np.stack([request.history, 255 - request.history])
-    answer = answered(world, moment(views=views), pool())
-    assert [(view.spec_index, view.draw) for view in answer.views] == [(0, 0), (0, 1)]
-    same, inverted = answer.views
-    assert same.acpc.max() == 0
-    assert inverted.acpc.min() > 1e-5
-    assert answer.certified_severities == ()
-    assert same.top1.certified
-
-
-def test_draws_of_a_deterministic_view_are_one(world: PlanningWorld) -> None:
-    views = drawn(GaussianBlur(kernel_size=3), Identity(), Resize(scale=0.5), draws=3)
-    answer = answered(world, moment(views=views), pool())
-    assert [(view.spec_index, view.draw) for view in answer.views] == [
-        (s, d) for s in range(3) for d in range(3)
-    ]
-    for first in (0, 3, 6):
-        for other in answer.views[first : first + 3]:
-            assert np.array_equal(other.perturbed_costs, answer.views[first].perturbed_costs)
-    assert answer.views[3].acpc.max() == 0
-    assert [entry.kind for entry in answer.certified_severities] == [
-        "gaussian_blur",
-        "identity",
-        "resize",
-    ]
-    assert answer.certified_severities[1].top1 == 0.0
-
-
-def test_a_copy_of_a_candidate_changes_no_certificate(world: PlanningWorld) -> None:
-    """The first copy wins; the margin is that of the choices, not the tie of the copies."""
-    candidates = pool()
-    session = world.open(moment(views=noise(1e-5)))
-    single = certify_pool(session, candidates, context())
-    best = single.clean_winner
-    answer = certify_pool(session, np.concatenate([candidates, candidates[[best] * 3]]), context())
-    assert answer.clean_winner == best
-    assert answer.clean_elites == (best, 16, 17, 18)
-    assert (single.distinct_candidates, answer.distinct_candidates) == (16, 16)
-    assert answer.clean_gaps.top1 == pytest.approx(single.clean_gaps.top1, rel=1e-4)
-    assert answer.clean_gaps.elite == pytest.approx(single.clean_gaps.top1, rel=1e-4)
-    for view, alone in zip(answer.views, single.views, strict=True):
-        assert view.top1.certified
-        assert alone.top1.certified
-        assert view.top1.margin == pytest.approx(alone.top1.margin, rel=1e-3)
-        assert view.elite.margin == view.top1.margin
-        assert view.perturbed_winner == best
-
-
 @pytest.mark.parametrize("changed", [{}, {"endpoint_tolerance": 1e3}], ids=["", "tolerance"])
 def test_copies_of_one_candidate_leave_no_choice(
     world: PlanningWorld, changed: dict[str, float]
@@ -212,44 +131,6 @@ def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> N
     assert answer.clean_gaps == CleanGaps(top1=np.inf, elite=None)
     assert all(view.elite is None for view in answer.views)
     assert all(entry.elite is None for entry in answer.certified_severities)
-
-
-def test_clean_gaps_are_what_bounds_have_to_close(world: PlanningWorld) -> None:
-    """Of the reported costs; a margin is the gap less the bounds of two candidates."""
-    answer = answered(world, moment(), pool())
-    ordered, k = np.sort(answer.clean_costs), len(answer.clean_elites)
-    wanted = CleanGaps(top1=ordered[1] - ordered[0], elite=ordered[k] - ordered[k - 1])
-    assert answer.clean_gaps == wanted
-    for view in answer.views:
-        assert view.top1.margin <= wanted.top1
-        assert view.elite.margin <= ordered[k] - ordered[k - 1]
-
-
-def test_tolerance_widens_bounds(world: PlanningWorld) -> None:
-    exact = answered(world, moment(), pool())
-    loose = answered(world, moment(endpoint_tolerance=0.1), pool())
-    huge = answered(world, moment(endpoint_tolerance=1e308), pool())
-    for tight, wide, useless in zip(exact.views, loose.views, huge.views, strict=True):
-        assert (wide.bounds > tight.bounds).all()
-        assert wide.top1.margin < tight.top1.margin
-        assert not useless.top1.certified
-        assert useless.excess_cost_bound >= useless.excess_cost
-
-
-def test_the_chain_needs_weight_on_the_last_step(world: PlanningWorld) -> None:
-    answer = answered(world, moment(weights=(0.5, 0.5, 0.0)), pool())
-    assert np.isinf(answer.views[0].chained_bounds).all()
-    assert np.isfinite(answer.views[0].bounds).all()
-
-
-def test_one_pool_alone_or_in_pieces(world: PlanningWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Views rolled out in pieces of whole views give the same answer."""
-    together = answered(world, moment(), pool())
-    monkeypatch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 16 * 3)
-    apart = answered(world, moment(), pool())
-    assert len(apart.views) == len(together.views)
-    for one, other in zip(together.views, apart.views, strict=True):
-        np.testing.assert_allclose(other.perturbed_costs, one.perturbed_costs, rtol=1e-5)
 
 
 def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:

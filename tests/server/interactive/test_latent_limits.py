@@ -6,7 +6,6 @@ from functools import partial
 
 import numpy as np
 import pytest
-import torch
 from acpc.contract import (
     CemBudget,
     GaussianNoise,
@@ -14,9 +13,8 @@ from acpc.contract import (
     PairComparison,
     PairRequest,
 )
-from acpc_server.engine import DeviceClient
 from acpc_server.errors import InvalidArgument
-from acpc_server.interactive import PairedCem, Planner, certify_pool, check_budget
+from acpc_server.interactive import Planner, certify_pool, check_budget
 from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
 from shared_call import calls, together
 from waiting import GENEROUS_SECONDS
@@ -48,10 +46,6 @@ def plan(world: PlanningWorld) -> None:
     check_budget(session, CemBudget(8, 3, 2, 9))
 
 
-def plan_whole(world: PlanningWorld) -> None:
-    PairedCem(world.open(moment(views=noise(0.1))), CemBudget(8, 3, 2, 3), 0, "mean").run(context())
-
-
 @pytest.mark.parametrize(
     ("ask", "latents", "field"),
     [
@@ -78,32 +72,6 @@ def test_what_does_not_fit_is_rejected_before_any_work(
     assert limit in caught.value.description
     assert f"{(latents + 1) * LATENT} bytes" in caught.value.description
     assert calls(world.engine, "encode") == before
-
-
-def test_a_pair_in_pieces_is_the_same_pair(
-    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Five distinct rows, two at a time, with error drift; an unchanged view stays at zero."""
-    whole = compare(world)
-    held: list[int] = []
-    rollout = DeviceClient.rollout
-
-    def watched(*given: object) -> torch.Tensor:
-        found: torch.Tensor = rollout(*given)
-        held.append(len(found))
-        return found
-
-    monkeypatch.setattr(DeviceClient, "rollout", watched)
-    monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", 2 * 5 * DIM)
-    monkeypatch.setattr("acpc_server.engine.sizes.MIN_ROLLOUTS", 1)
-    cut = compare(world)
-    assert held == [2, 2, 1]
-    assert len(cut.results) == len(whole.results)
-    for one, other in zip(cut.results, whole.results, strict=True):
-        assert one.step_distances == pytest.approx(other.step_distances, rel=1e-4)
-        assert one.encoder_shift == pytest.approx(other.encoder_shift, rel=1e-6)
-        assert one.error_drift.drift == pytest.approx(other.error_drift.drift, rel=1e-2, abs=1e-4)
-    assert [one.acpc for one in cut.results[:3]] == [0.0, 0.0, 0.0]
 
 
 def test_merged_pairs_in_pieces_are_the_same_pairs(

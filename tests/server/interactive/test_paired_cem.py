@@ -4,11 +4,11 @@ import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import GaussianBlur, Identity, PairedPlans, PlanStart, PoolChoice
+from acpc.contract import PairedPlans, PlanStart
 from acpc_server.interactive import EncodedMoment
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.numerics.updates import pool_normals
-from planning_world import SEEDS, WIDTH, PlanningWorld, context, drawn, moment, noise
+from planning_world import SEEDS, WIDTH, PlanningWorld, context, moment, noise
 
 SMALL = CemBudget(candidates=16, elites=4, iterations=4, horizon=3)
 
@@ -90,29 +90,6 @@ def run(
     return pools, chosen, mean, best
 
 
-def check_choice(choice: PoolChoice | None, costs: list[float], elites: list[int]) -> None:
-    np.testing.assert_allclose(choice.costs, costs, rtol=1e-4, atol=1e-5)
-    assert set(choice.elites.tolist()) == set(elites)
-    assert (np.diff(choice.costs[choice.elites]) >= 0).all()
-
-
-def test_costs_and_elites_of_both_runs_are_told(world: PlanningWorld) -> None:
-    session = world.open(moment(1, views=noise(0.02, 0.2, seed=1)), model=SEEDS[1])
-    answer = PairedCem(session, SMALL, 1, "mean", choices=True).run(context())
-    goal = session.goal.numpy()
-    told = [answer.clean_choices, *([i.choice for i in view.iterations] for view in answer.views)]
-    for latents, choices in zip([session.clean, *session.views], told, strict=True):
-        pools, chosen, _, _ = run(session, latents, SMALL, 1)
-        for pool, elites, choice in zip(pools, chosen, choices, strict=True):
-            ends = session.rollout(latents[None], torch.from_numpy(pool)[None], context())[0, :, -1]
-            costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
-            check_choice(choice, costs, elites)
-    assert any(view.first_divergence is not None for view in answer.views)
-    plain = PairedCem(session, SMALL, 1, "mean").run(context())
-    assert plain.clean_choices == ()
-    assert all(i.choice is None for view in plain.views for i in view.iterations)
-
-
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 9))]
 )
@@ -167,40 +144,6 @@ def test_a_run_depends_on_its_seed_alone(world: PlanningWorld) -> None:
     for one, two in zip(first.views, again.views, strict=True):
         assert np.array_equal(one.perturbed_plan, two.perturbed_plan)
         assert one.iterations == two.iterations
-
-
-def test_views_do_not_influence_each_other(
-    world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    request = moment(views=noise(0.02, 0.2))
-    together = planned(world, request)
-    monkeypatch.setattr("acpc_server.interactive.pieces.GROUP_STEPS", 1)
-    apart = planned(world, request)
-    for one, two in zip(together.views, apart.views, strict=True):
-        np.testing.assert_allclose(one.perturbed_plan, two.perturbed_plan, rtol=1e-4, atol=1e-5)
-
-
-def test_draws_of_a_deterministic_view_share_a_run(world: PlanningWorld) -> None:
-    answer = planned(world, moment(views=drawn(Identity(), GaussianBlur(kernel_size=3), draws=2)))
-    views = [(paired.spec_index, paired.draw) for paired in answer.views]
-    assert views == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert np.array_equal(answer.views[2].perturbed_plan, answer.views[3].perturbed_plan)
-    assert answer.views[0].selection_regret == 0
-
-
-def test_tolerance_widens_what_certifies_a_run(world: PlanningWorld) -> None:
-    """The runs are the same; what is certified of them is less, and nothing in the end."""
-    views = noise(1e-6, 0.05)
-    exact, loose, huge = (
-        planned(world, moment(views=views, endpoint_tolerance=tolerance))
-        for tolerance in (0.0, 0.01, 1e9)
-    )
-    for tight, wide, useless in zip(exact.views, loose.views, huge.views, strict=True):
-        assert np.array_equal(tight.perturbed_plan, wide.perturbed_plan)
-        assert wide.iterations[0].elite.margin < tight.iterations[0].elite.margin
-        assert wide.iterations[0].top1.margin < tight.iterations[0].top1.margin
-        assert not useless.certified
-    assert exact.views[0].certified
 
 
 def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:

@@ -20,13 +20,11 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool
 from acpc_server.interactive.pieces import (
-    bounds_of,
     choices_of,
     join_costs,
     join_measures,
     measure,
 )
-from acpc_server.numerics.cost_bounds import PoolBounds
 from planning_world import DIM, PlanningWorld, context, moment, noise, pool
 
 CALL, CANDIDATES, HORIZON = 28, 16, 3
@@ -107,13 +105,6 @@ def test_views_and_candidates_are_both_cut(
         np.testing.assert_allclose(other.acpc, one.acpc, rtol=1e-2, atol=1e-5)
 
 
-def test_equal_candidates_share_an_answer_across_pieces(world: PlanningWorld, hold: Hold) -> None:
-    hold(CALL)
-    answer = certified(world, moment(views=VIEWS), pool()[[*range(8)] * 2])
-    for numbers in (answer.clean_costs, *(view.acpc for view in answer.views)):
-        assert numbers[:8].tolist() == numbers[8:].tolist()
-
-
 def test_copies_with_other_offsets_are_other_choices_in_whichever_piece(
     world: PlanningWorld, hold: Hold
 ) -> None:
@@ -156,23 +147,6 @@ def test_a_prediction_that_is_not_finite_is_told_of_in_whichever_piece(
     hold(2)  # the first group of views, or the last piece
     with pytest.raises(FailedPrecondition):
         certify_pool(session, candidates, context())
-
-
-def test_broken_bounds_of_paired_plans_are_summed_over_pieces(
-    world: PlanningWorld, hold: Hold, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As they would be if every bound were broken: each candidate counts once for each view."""
-
-    def broken(*given: object) -> PoolBounds:
-        found = bounds_of(*given)
-        return replace(found, bounds=torch.full_like(found.bounds, -1.0))
-
-    monkeypatch.setattr("acpc_server.interactive.pieces.bounds_of", broken)
-    hold(CALL)
-    session = world.open(moment(views=VIEWS))
-    plans = PairedCem(session, CemBudget(CANDIDATES, 4, 2, HORIZON), 0, "mean").run(context())
-    for view in plans.views:
-        assert [x.bound_violations for x in view.iterations] == [CANDIDATES] * 2
 
 
 def test_paired_plans(world: PlanningWorld, hold: Hold, held: list[int]) -> None:

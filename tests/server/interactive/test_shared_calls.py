@@ -73,40 +73,6 @@ def numbers(answer: PairComparison) -> list[float]:
     return found
 
 
-@pytest.mark.parametrize("future", [False, True])
-def test_pairs_of_one_call_are_answered_as_they_are_alone(
-    world: PlanningWorld, future: bool
-) -> None:
-    requests = [
-        pair(0, future=future),
-        pair(1, GaussianNoise(sigma=0.02), GaussianBlur(kernel_size=3), future=future),
-        replace(pair(2, future=future), weights=(0.2, 0.3, 0.5)),
-        pair(3, Identity(), GaussianNoise(sigma=0.5), future=future),
-    ]
-    together = [answer.result(0) for answer in answers(world, *requests)]
-    for request, answer in zip(requests, together, strict=True):
-        apart = world.compare(request)
-        assert answer.receipt == apart.receipt
-        views = [(result.spec_index, result.draw) for result in apart.results]
-        assert [(result.spec_index, result.draw) for result in answer.results] == views
-        np.testing.assert_allclose(numbers(answer), numbers(apart), rtol=1e-4, atol=5e-6)
-
-
-def test_views_that_are_the_history_stay_at_distance_zero(world: PlanningWorld) -> None:
-    own = pair(5)
-    noisy = np.stack([own.history, 255 - own.history])
-    requests = [
-        pair(0, Identity()),
-        pair(1, GaussianNoise(sigma=0.0), GaussianNoise(sigma=0.1)),
-        replace(own, views=noisy),
-        pair(2),
-    ]
-    one, two, three, _ = (answer.result(0).results for answer in answers(world, *requests))
-    same = [*one, *two[:2], three[0]]
-    assert {x for result in same for x in (result.acpc, result.encoder_shift)} == {0.0}
-    assert all(result.acpc > 0 for result in (*two[2:], three[1]))
-
-
 def test_a_pair_that_fails_leaves_the_others_their_call(world: PlanningWorld) -> None:
     requests = [
         pair(0),

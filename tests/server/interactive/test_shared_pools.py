@@ -13,11 +13,10 @@ from acpc.contract import (
     PlanStart,
     PoolCertificate,
     RandomShift,
-    ViewCertificate,
 )
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
 from acpc_server.interactive import Moment, Planner, certify_pool
-from planning_world import PlanningWorld, drawn, moment, noise, pool
+from planning_world import PlanningWorld, drawn, moment, pool
 from shared_call import together
 
 Question = tuple[PlanStart, NDArray[np.float32]]
@@ -42,34 +41,6 @@ def alone(world: PlanningWorld, question: Question) -> PoolCertificate:
     request, candidates = question
     (answer,) = answers(world, (prepared(world, request), candidates))
     return answer.result(0)
-
-
-def test_pools_that_wait_together_are_answered_as_they_are_alone(world: PlanningWorld) -> None:
-    """Also where one has more views, equal candidates, or a session that is encoded already."""
-    questions: list[Question] = [
-        (moment(0, views=noise(0.08, draws=1)), pool(0)),
-        (moment(1, views=drawn(Identity(), GaussianNoise(sigma=0.1), draws=2)), pool(1)),
-        (moment(2, views=noise(0.08, draws=1)), pool(2)[[0, 1, 2, 3, 4, 5, 6, 7] * 2]),
-        (moment(3, views=noise(0.02, draws=1)), pool(3)),
-    ]
-    sessions = [prepared(world, request) for request, _ in questions[:3]]
-    sessions.append(world.open(questions[3][0]))
-    asked = zip(sessions, (candidates for _, candidates in questions), strict=True)
-    for question, answer in zip(questions, answers(world, *asked), strict=True):
-        assert answer.result(0) == alone(world, question)
-    doubled = answers(world, (prepared(world, questions[2][0]), questions[2][1]))[0].result(0)
-    assert doubled.clean_costs[:8].tolist() == doubled.clean_costs[8:].tolist()
-
-
-def test_unchanged_views_stay_at_distance_zero(world: PlanningWorld) -> None:
-    views = drawn(Identity(), GaussianNoise(sigma=0.1), draws=1)
-    asked = [(prepared(world, moment(seed, views=views)), pool(seed)) for seed in range(3)]
-    for answer in answers(world, *asked):
-        certificate = answer.result(0)
-        same: ViewCertificate = certificate.views[0]
-        assert same.perturbed_costs.tolist() == certificate.clean_costs.tolist()
-        assert not same.displacements.any()
-        assert certificate.views[1].displacements.any()
 
 
 def test_a_pool_that_fails_fails_alone(world: PlanningWorld) -> None:

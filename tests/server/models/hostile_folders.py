@@ -11,6 +11,7 @@ import pickle
 import struct
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -285,14 +286,15 @@ def sparse(filename: str, size: int) -> Callable[[Path], Ref]:
     return build
 
 
-def holes(root: Path) -> Ref:
-    """One tensor of a GiB that is nowhere on the disk."""
+def holes(root: Path, share: float = 0.0) -> Ref:
+    """One tensor of which a share is on the disk; of a GiB where none is."""
     (write_checkpoint(root / NAME) / "weights.pt").unlink()
-    size = 1 << 30
+    size = 2**22 if share else 2**30
     told = {"dtype": "F32", "shape": [size // 4], "data_offsets": [0, size]}
     header = json.dumps({QKV: told}).encode()
     with (root / NAME / "model.safetensors").open("wb") as file:
         file.write(len(header).to_bytes(8, "little") + header)
+        file.write(bytes(int(share * size)))
         file.truncate(8 + len(header) + size)
     return Ref(NAME)
 
@@ -489,6 +491,7 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "legacy-format": (legacy_format, "older than torch 1.6"),
         "weights-huge": (sparse("weights.pt", 5 << 30), "above the limit"),
         "st-holes": (holes, "bytes are on disk, the others are holes"),
+        "st-some-holes": (partial(holes, share=0.4), "less than 50% of its 419"),
         "st-header": (safetensors_bytes(huge_header), "safetensors"),
         "st-offsets": (safetensors_bytes(overlong_offsets), "safetensors"),
         "st-truncated": (safetensors_bytes(lambda data: data[:-5]), "safetensors"),

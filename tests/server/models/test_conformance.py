@@ -181,6 +181,6 @@ def test_the_known_families_keep_every_promise(tmp_path: Path, family: str) -> N
 
 def test_the_command_says_what_is_kept(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "run")
-    shown = CliRunner().invoke(app, ["check-checkpoint", str(tmp_path / "run"), "--conformance"])
+    shown = CliRunner().invoke(app, ["doctor", str(tmp_path / "run"), "--conformance"])
     assert shown.exit_code == 0
     assert shown.stdout.count("\nkept    ") == 13

@@ -311,7 +311,7 @@ CASES = {
     "run": (["config.yaml", "a_epoch_1_object.ckpt"], "no config.json", "acpc-server import run"),
     "pldm": (["epoch=1_sample_step=20.ckpt"], "PLDM's own repository", ""),
     "dino/checkpoints": (["model_3.pth"], "no config.json", "import dino/checkpoints"),
-    "models--user--repo": (["x"], "files are links", "acpc-server pull user/repo"),
+    "models--user--repo": (["x"], "files are links", "acpc-server import hf:user/repo repo"),
     "epochs": (["weights_epoch_1.pt", "weights_epoch_2.pt"], "2 epochs", "weights_epoch_2.pt"),
     "pickled": (["a_object.ckpt"], "a pickled model", "acpc-server import pickled"),
     "whole": (["weights.pt"], "the tree lies under model", "acpc-server import whole"),

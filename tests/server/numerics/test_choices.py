@@ -18,7 +18,7 @@ from acpc_server.numerics.cost_bounds import (
     top1_certificate,
 )
 from acpc_server.numerics.updates import kept_certificate, softmax_update
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 # In one dimension r, p and q are rational, so that every bound is exact.
@@ -117,7 +117,39 @@ def test_what_is_alone_feasible_is_certified_whatever_its_bound(place: int) -> N
     bounds = cost.bounds(clean, clean[None] + 1, torch.zeros(2))
     assert torch.isinf(bounds.bounds[0, place])
     assert top1_certificate(bounds).margin.item() == math.inf
-    assert not elite_certificate(bounds, 2).certified, "an elite that is infeasible"
+    assert not elite_certificate(bounds, 2).certified, "two infeasible choices tie"
+
+
+@given(pools(), st.data())
+def test_infeasible_elites_are_certified_where_they_are_copies(
+    pool: tuple[list[int], list[tuple[int, int]], float], data: st.DataObject
+) -> None:
+    """As fractions decide it, infeasible candidates costing infinity; the multiset then stays."""
+    places, ends, scale = pool
+    barred = data.draw(st.sets(st.sampled_from(sorted(set(places))), max_size=2))
+    rows = [j for j, place in enumerate(places) if place in barred]
+    assume(len(rows) < len(places))
+    bounds = bounded(places, ends, scale)
+    infinite = {
+        name: getattr(bounds, name).index_fill(-1, torch.tensor(rows, dtype=torch.int64), math.inf)
+        for name in ("clean_costs", "perturbed_costs", "lower", "upper")
+    }
+    bounds = replace(bounds, **infinite)
+    count = data.draw(st.integers(1, len(places) - 1))
+    elites = elite_indices(bounds.clean_costs, count).tolist()
+    feasible = [j for j in range(len(places)) if j not in rows]
+    found = elite_certificate(bounds, count)
+    if count > len(feasible):
+        assert bool(found.certified) == (len(barred) == 1)
+        assert found.margin.item() == (math.inf if found.certified else -math.inf)
+    else:
+        inner = [feasible.index(j) for j in elites]
+        margin = exact_margin([places[j] for j in feasible], ends, inner)
+        assert bool(found.certified) == (margin > 0)
+    if found.certified:
+        costs = [math.inf if j in rows else abs(ends[p][1]) for j, p in enumerate(places)]
+        seen = sorted(range(len(places)), key=costs.__getitem__)[:count]
+        assert sorted(places[j] for j in seen) == sorted(places[j] for j in elites)
 
 
 @given(pools())

@@ -1,4 +1,4 @@
-"""Costs beyond the squared endpoint distance: the propositions of docs/objectives.md."""
+"""Costs beyond the squared endpoint distance: the propositions of numerics/objectives.py."""
 
 import math
 from dataclasses import replace

@@ -21,7 +21,6 @@ from acpc_server.numerics.screening import (
     step_radius,
     transitions,
 )
-from acpc_server.numerics.verdict import Outcome, screen
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -129,28 +128,6 @@ def test_thresholds_meet_counts_exactly() -> None:
     """95 of 100 separated pairs is 0.95, not a rounding below it."""
     distances = torch.tensor([1.0] * 95 + [0.0] * 5, dtype=torch.float64)
     assert separation_rate(distances, 0.2, 0.1) >= 0.95
-
-
-def test_collapse_has_low_ir_and_fails_sr() -> None:
-    """The paper's reason for SR: constant latents look perfectly invariant."""
-    constant = torch.ones(ANCHORS, HORIZON, WIDTH)
-    scale = motion_scale(transitions(torch.ones(ANCHORS, HORIZON + 1, WIDTH)))
-    weights = horizon_weights((), HORIZON)
-    distance = different_state_distance(constant, constant, weights, scale)
-    radius = normalised_radius(torch.zeros(ANCHORS, DRAWS, dtype=torch.float64), scale)
-    ir_raw = invariance_radius(radius, 0.90)
-    assert ir_raw == 0
-    sr = separation_rate(distance, ir_raw, 0.10)
-    assert sr == 0
-    assert median_latent_distance(constant[:, -1]) == 0
-    verdict = screen(
-        ir_raw=ir_raw, sr=sr, t_ir=0.3, t_sr=0.95, reference_ir_raw=1.0, reference_sr=1.0
-    )
-    assert verdict.outcome is Outcome.FAILED
-    assert verdict.ir_passed
-    assert not verdict.sr_passed
-    assert verdict.summary.startswith("Fails on SR: only 0.00 %")
-    assert "collapsed" in verdict.summary
 
 
 def test_median_latent_distance_is_over_all_pairs(latents: torch.Generator) -> None:

@@ -13,7 +13,6 @@ from acpc.contract import (
     Identity,
     Occlusion,
     Perturbation,
-    RandomShift,
     Shadow,
     bounds_of,
     examples_of,
@@ -23,7 +22,7 @@ from acpc.contract import (
 )
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
 from acpc_server.perturb import is_stochastic, perturb_frames, resolve
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 HEIGHT, WIDTH = 16, 19
@@ -33,7 +32,6 @@ UINT64, PART = st.integers(0, 2**64 - 1), st.floats(0, 1)
 EXAMPLES = [examples_of(kind) for kind in GRADED]
 STRONG = [strong for _, _, strong in EXAMPLES]
 ZEROS = [*map(unchanged, STRONG), Identity()]
-ONE_PLACE = [s for s in STRONG if is_stochastic(s) and resolve(s)[0].by_frame]
 # What fits the frames, of parameters whose declared ranges go beyond.
 FITTING = {"kernel_size": 31, "pixels": 15, "radius": 15, "length": 30}
 
@@ -92,12 +90,11 @@ def test_shape_and_dtype_stay_and_the_input_is_untouched(spec: Perturbation) -> 
 @by_kind
 def test_more_than_zero_changes_the_frames(spec: Perturbation) -> None:
     assert not spec.changes_nothing
-    for draw in range(20):
+    for draw in range(8):
         view = perturb_frames(photos(), spec, seed=1, anchor=2, draw=draw)
         assert (view - photos()).abs().max() > 0.1
 
 
-@settings(max_examples=60, deadline=None)
 @given(specs, UINT64, UINT64, UINT64)
 def test_a_view_depends_on_the_key_and_its_own_frames_alone(
     spec: Perturbation, seed: int, anchor: int, draw: int
@@ -128,7 +125,6 @@ def test_only_what_is_placed_in_time_depends_on_the_place_or_on_other_frames(
     assert resolve(spec)[0].by_frame == by_frame
 
 
-@settings(max_examples=40, deadline=None)
 @given(specs.filter(lambda spec: spec.kind != "gaussian_noise"), UINT64)
 def test_only_noise_leaves_the_range_of_pixels(spec: Perturbation, draw: int) -> None:
     found = pixels(perturb_frames(photos(), spec, seed=0, anchor=0, draw=draw))
@@ -143,13 +139,6 @@ def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: Perturbation) ->
         key = {"seed": 5, "anchor": 6, "draw": 7}
         views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]
         assert is_stochastic(spec) == any(not torch.equal(views[0], view) for view in views[1:])
-
-
-@pytest.mark.parametrize("spec", ONE_PLACE, ids=lambda spec: spec.kind)
-def test_one_draw_treats_all_frames_of_a_history_alike(spec: Perturbation) -> None:
-    still = photos(1).expand(4, -1, -1, -1)
-    view = perturb_frames(still, spec, seed=3, anchor=1, draw=4)
-    assert all(torch.equal(view[0], frame) for frame in view[1:])
 
 
 def test_the_severities_of_a_jitter_move_along_one_line() -> None:
@@ -189,20 +178,3 @@ def test_every_shadow_has_a_dark_and_a_light_part() -> None:
         view = perturb_frames(light, Shadow(strength=1.0), seed=5, anchor=0, draw=draw)[0, 0]
         share = (view < 0.0).float().mean()
         assert 0.03 < share < 0.97
-
-
-@pytest.mark.parametrize("draws", [500, pytest.param(10_000, marks=pytest.mark.nightly)])
-def test_places_and_shifts_are_uniform(draws: int) -> None:
-    """Chi-squared over the draws; the bounds are the 99.99 % points."""
-    ramp = torch.arange(49.0).view(1, 1, 7, 7).expand(1, 3, 7, 7)
-    places, shifts = np.zeros(16), np.zeros(25)
-    for draw in range(draws):
-        hidden = perturb_frames(ramp, Occlusion(size=4 / 7), seed=2, anchor=0, draw=draw)
-        first = int((hidden != ramp)[0, 0].int().argmax())
-        places[first // 7 * 4 + first % 7] += 1
-        moved = perturb_frames(ramp, RandomShift(pixels=2), seed=2, anchor=0, draw=draw)
-        row, column = divmod(int(moved[0, 0, 3, 3]), 7)
-        shifts[(row - 1) * 5 + column - 1] += 1
-    for counts, bound in ((places, 44.3), (shifts, 59.0)):
-        expected = draws / len(counts)
-        assert ((counts - expected) ** 2 / expected).sum() < bound

@@ -147,7 +147,7 @@ def test_a_last_step_that_does_not_end_holds_no_status(
     monkeypatch.setattr("acpc_server.rpc.anchor.CLOSE_SECONDS", 0.1)
     begun, free, append = threading.Event(), threading.Event(), AnchorUpload.append
 
-    def slow(*given: Any, **named: Any) -> None:  # noqa: ANN401
+    def slow(*given: Any, **named: Any) -> None:
         begun.set()
         assert free.wait(GENEROUS_SECONDS)
         append(*given, **named)

@@ -69,7 +69,7 @@ def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
     )
 
 
-def of(*given: Any) -> CheckpointMeasurement:  # noqa: ANN401
+def of(*given: Any) -> CheckpointMeasurement:
     """The measurement of an engine, a model, anchors and a spec, by default in a new context."""
     return CheckpointMeasurement(*given, *[RequestContext(Priority.JOB)][len(given) - 4 :])
 

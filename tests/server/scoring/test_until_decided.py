@@ -167,7 +167,7 @@ def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
 def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Has a job take itself for decided at this size and not before."""
 
-    def look(*args: Any, anchors: int, **sizes: int) -> LookResult:  # noqa: ANN401 - as take_look
+    def look(*args: Any, anchors: int, **sizes: int) -> LookResult:
         return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
 
     monkeypatch.setattr("acpc_server.scoring.run.take_look", look)

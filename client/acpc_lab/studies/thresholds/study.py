@@ -331,13 +331,13 @@ STUDY = Study(
     "one source task: BA 0.855 (0.723 to 0.913); several: BA 0.900, precision 0.913, "
     "recall 0.953, worst onset mismatch 1",
     (
-        "acpc study thresholds sweep.csv --out thresholds/",
-        "acpc study thresholds sweep.csv --t-ir 0.2,0.3,0.5 --json",
-        "acpc study thresholds sweep.csv --output thresholds.json",
+        "acpc study run thresholds --rows sweep.csv --out thresholds/",
+        "acpc study run thresholds --rows sweep.csv -o json --protocol '{ir_grid: [0.2, 0.3]}'",
+        "acpc study run thresholds --rows sweep.csv --thresholds thresholds.json",
     ),
     about="Tries the 6 x 4 grid of the paper on every nonempty proper subset of the tasks and "
     "tests each choice on the other tasks. A row is a checkpoint of a training sweep under one "
     "visual shift. With a column `family` it does so in each model family by itself. With "
-    "`--output` it also writes the pair that does best on all tasks, for checkpoints that come "
-    "later: `acpc score --thresholds`.",
+    "`--thresholds` it also writes the pair that does best on all tasks, for checkpoints that come "
+    "later: `thresholds: FILE` in the protocol of a score.",
 )

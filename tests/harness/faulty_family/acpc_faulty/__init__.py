@@ -25,7 +25,7 @@ class Faulty:
     def __init__(self, inner: FrozenWorldModel) -> None:
         self._inner, self._calls = inner, 0
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
     def encode(self, frames: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""acpc-server pull: downloads a checkpoint from the Hugging Face Hub. Needs no running server."""
+"""A checkpoint's files from the Hugging Face Hub, none of whose words is believed unchecked."""
 
 from __future__ import annotations
 
@@ -6,17 +6,15 @@ import hashlib
 import json
 import os
 import re
-import shutil
 import time
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 from urllib.parse import quote
 
-import typer
 from acpc.extras import install_line
 
 from acpc_server.errors import (
@@ -26,73 +24,44 @@ from acpc_server.errors import (
     InvalidArgument,
     NotFound,
 )
-from acpc_server.import_command import OUT, ActionDim, Backbone, Family, Frameskip, import_files
-from acpc_server.importing import CONFIGS, SUFFIXES, find_run
+from acpc_server.importing.sources import CONFIGS, SUFFIXES, Run, find_run
 from acpc_server.models import DEFAULT_LIMITS
 
-REPO = re.compile(r"(?:hf:)?([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
+REPO = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_JSON_BYTES = 2**23
-# Transfers of a file, each of which goes on with what is there; and a silence that ends one.
-TRANSFERS, IDLE_SECONDS = 5, 30.0
-# Bytes a second that an answer has on average once it has lasted so long.
-LEAST_PACE, SLOW_SECONDS = 1024, 60.0
+# Transfers of a file, each of which goes on with what is there.
+TRANSFERS = 5
 
 
-def pull(
-    source: Annotated[
-        str, typer.Argument(metavar="USER/REPO[@REVISION]", help="model repository on the Hub")
-    ],
-    target: Annotated[
-        Path, typer.Argument(help="folder to write, below the server's checkpoint root")
-    ],
-    weights: Annotated[
-        list[str] | None,
-        typer.Option(help="weights files to take, as names or patterns; repeat for several"),
-    ] = None,
-    frameskip: Frameskip = None,
-    action_dim: ActionDim = None,
-    family: Family = None,
-    backbone: Backbone = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="show the commit and its files, write nothing")
-    ] = False,
-) -> None:
-    """Download a checkpoint from the Hugging Face Hub and import it. The server never goes there.
+@dataclass(frozen=True)
+class Pace:
+    """How slow an answer of the Hub may be.
 
-    Takes the files of one commit, imports them as `acpc-server import` does, and writes the folder
-    whole or not at all. What was downloaded is kept until that succeeds, so that the same command
-    goes on. HF_TOKEN and HF_ENDPOINT mean what they mean to huggingface_hub:
-
-        acpc-server pull quentinll/lewm-pusht checkpoints/lewm-pusht
+    A silence of so many seconds ends it, and so does an average below so many bytes a second once
+    it has lasted for some.
     """
-    if (parsed := REPO.fullmatch(source)) is None:
-        problem = f"{source!r}; wanted: USER/REPO or USER/REPO@REVISION"
-        raise InvalidArgument("source", problem)
-    if target.exists():
-        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
-    repo, revision = parsed.groups()
-    staging = _download(repo, revision, weights or ["*"], target, dry_run)
-    if staging is None:
-        return
-    run = replace(find_run(staging), origin=f"hf:{repo}@{staging.suffix[1:]}")
-    asked = {"frameskip": frameskip, "action_dim": action_dim, "family": family,
-             "backbone": str(backbone) if backbone else None}  # fmt: skip
-    import_files(run, target, asked)
-    shutil.rmtree(staging)
+
+    silent_seconds: float = 30.0
+    bytes_a_second: float = 1024.0
+    from_seconds: float = 60.0
 
 
-class _Hub:
-    """What the Hub tells of a repository, none of which is believed before it is checked."""
+class Hub:
+    """What the Hub tells of a repository, none of which is believed before it is checked.
 
-    def __init__(self, repo: str) -> None:
+    Every method raises FailedPrecondition for what the Hub does not give, NotFound for what it does
+    not have.
+    """
+
+    def __init__(self, repo: str, pace: Pace | None = None) -> None:
         try:
             import huggingface_hub.utils  # noqa: PLC0415 - of an extra
         except ModuleNotFoundError:
-            problem = f"pull needs huggingface_hub: {install_line('hub')}"
+            problem = f"an import from the Hub needs huggingface_hub: {install_line('hub')}"
             raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
         hub: Any = huggingface_hub
-        self._hub, self._repo = hub, repo
+        self._hub, self._repo, self._pace = hub, repo, pace or Pace()
         self._endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
         self._headers = hub.utils.build_hf_headers(library_name="acpc")
         self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
@@ -102,8 +71,8 @@ class _Hub:
 
         What goes wrong is one sentence.
         """
-        hub, repo = self._hub, self._repo
-        given = {"headers": {**self._headers, **headers}, "timeout": IDLE_SECONDS}
+        hub, repo, pace = self._hub, self._repo, self._pace
+        given = {"headers": {**self._headers, **headers}, "timeout": pace.silent_seconds}
         try:
             started, found = time.monotonic(), 0
             with hub.utils.get_session().stream("GET", url, **given) as answer:
@@ -112,7 +81,7 @@ class _Hub:
                     found, waited = found + len(part), time.monotonic() - started
                     if found > most:
                         raise self._unavailable(f"{what} of more than {most} bytes")
-                    if waited > SLOW_SECONDS and found < LEAST_PACE * waited:
+                    if waited > pace.from_seconds and found < pace.bytes_a_second * waited:
                         raise self._unavailable(f"{what} at {found / waited:.0f} bytes a second")
                     yield answer.status_code, part
         except AcpcError:
@@ -191,21 +160,31 @@ def _sha(lfs: Any) -> str:  # noqa: ANN401 - of another program
     return "" if lfs is None else str(lfs["sha256"])
 
 
-def _download(
-    repo: str, revision: str | None, weights: list[str], target: Path, dry_run: bool
-) -> Path | None:
-    """Download what an import reads; return its folder, which ends in the commit, or None."""
-    hub = _Hub(repo)
+def download(
+    source: str, weights: list[str], target: Path, say: Callable[[str], object], dry_run: bool
+) -> Run | None:
+    """Download what an import reads of ``hf:USER/REPO[@REVISION]``; None: it was a dry run.
+
+    Takes the files of one commit. They are kept in a hidden folder beside ``target`` until the
+    caller removes it, so that the same call goes on.
+    """
+    if (parsed := REPO.fullmatch(source)) is None:
+        problem = f"{source!r}; wanted: hf:USER/REPO or hf:USER/REPO@REVISION"
+        raise InvalidArgument("source", problem)
+    if target.exists():
+        raise AlreadyExists(f"{target} exists; name a new folder", reason="FOLDER_EXISTS")
+    repo, revision = parsed.groups()
+    hub = Hub(repo)
     commit, files = hub.files(revision)
     chosen = _chosen([*files], weights)
-    OUT.print(f"{repo} at commit {commit}: {', '.join(chosen)}")
+    say(f"{repo} at commit {commit}: {', '.join(chosen)}")
     if dry_run:
         return None
     staging = target.parent / f".{target.name}.{commit}"  # no listing looks into it
     staging.mkdir(parents=True, exist_ok=True)
     for name in chosen:
         hub.download(name, commit, *files[name], staging / name)
-    return staging
+    return replace(find_run(staging), origin=f"hf:{repo}@{commit}")
 
 
 def _chosen(names: list[str], weights: list[str]) -> list[str]:

@@ -1,10 +1,11 @@
-"""``acpc-server pull``: a checkpoint of a Hub that a local server plays."""
+"""``acpc-server import hf:``: a checkpoint of a Hub that a local server plays."""
 
 import contextlib
 import hashlib
 import http.server
 import json
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.importing import hub as hub_of
+from acpc_server.importing.hub import Pace
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -31,6 +34,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.told: dict[str, Any] = {}  # what it tells instead
         self.cut_after, self.endless = 0, False
+        self.trickles = ""  # what it begins in single bytes, by how its path ends
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
@@ -76,6 +80,13 @@ class _Pages(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):  # until the caller has enough
                 while True:
                     self.wfile.write(bytes(2**16))
+        if hub.trickles and path.endswith(hub.trickles):
+            with contextlib.suppress(OSError):  # until the caller has waited enough
+                for place in range(50):
+                    self.wfile.write(body[place : place + 1])
+                    time.sleep(0.02)
+                self.wfile.write(body[50:])
+            body = b""
         cut = hub.cut_after if "resolve" in path and hub.cut_after else len(body)
         self.wfile.write(body[:cut])
         self.close_connection = True
@@ -100,7 +111,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 def pull(*words: object) -> str:
     """Return what the command prints; raises what ends it."""
-    done = CliRunner().invoke(app, ["pull", *map(str, words)])
+    done = CliRunner().invoke(app, ["import", *map(str, words)])
     if done.exception is not None:
         raise done.exception
     return done.output
@@ -108,7 +119,7 @@ def pull(*words: object) -> str:
 
 def test_writes_a_folder_that_the_server_loads(hub: Hub, tmp_path: Path) -> None:
     target = tmp_path / "root" / "lewm"
-    said = pull("someone/wm", target)
+    said = pull("hf:someone/wm", target)
     assert COMMIT in said and "wrote" in said and "lewm, digest" in said
     loaded = load_checkpoint(tmp_path / "root", "lewm", device=CPU)
     published = load_checkpoint(tmp_path, "published", device=CPU)
@@ -120,7 +131,7 @@ def test_writes_a_folder_that_the_server_loads(hub: Hub, tmp_path: Path) -> None
     assert {x.name for x in target.iterdir()} == {"config.json", "weights.pt", "source.json"}
     assert [x.name for x in target.parent.iterdir()] == ["lewm"]
     with pytest.raises(AcpcError, match="exists; name a new folder"):
-        pull("someone/wm", target)
+        pull("hf:someone/wm", target)
 
 
 def test_a_dry_run_shows_commit_and_files_and_writes_nothing(hub: Hub, tmp_path: Path) -> None:
@@ -133,7 +144,7 @@ def test_a_dry_run_shows_commit_and_files_and_writes_nothing(hub: Hub, tmp_path:
 def test_an_answer_that_names_no_commit_is_refused(hub: Hub, tmp_path: Path) -> None:
     hub.commit = "../../elsewhere"
     with pytest.raises(AcpcError, match="names no commit"):
-        pull("someone/wm", tmp_path / "root" / "new")
+        pull("hf:someone/wm", tmp_path / "root" / "new")
     assert not any("resolve" in path for path in hub.asked)
 
 
@@ -162,7 +173,7 @@ def test_nothing_that_a_hub_tells_is_believed(
 ) -> None:
     hub.told = told
     with pytest.raises(AcpcError, match=problem):
-        pull("someone/wm", tmp_path / "root" / "new")
+        pull("hf:someone/wm", tmp_path / "root" / "new")
     kept = [x for x in (tmp_path / "root").rglob("*") if x.is_file()]
     assert all(x.parent.name.startswith(".new.") for x in kept)
     assert sum(x.stat().st_size for x in kept) <= len(hub.files["weights.pt"])
@@ -171,7 +182,34 @@ def test_nothing_that_a_hub_tells_is_believed(
 def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
     hub.endless = True
     with pytest.raises(AcpcError, match="an answer of more than"):
-        pull("someone/wm", tmp_path / "new")
+        pull("hf:someone/wm", tmp_path / "new")
+
+
+HASTY = Pace(from_seconds=0.2)
+
+
+def test_what_trickles_is_given_up(hub: Hub, tmp_path: Path) -> None:
+    """Byte by byte no silence ends it, and a file of gigabytes would take years."""
+    hub.trickles = "/revision/main"
+    with pytest.raises(AcpcError, match=r"an answer at \d+ bytes a second") as caught:
+        hub_of.Hub("someone/wm", HASTY).files(None)
+    assert caught.value.reason == "HUB_UNAVAILABLE"
+    hub.trickles = "weights.pt"
+    at, kept = hub_of.Hub("someone/wm", HASTY), tmp_path / "weights.pt"
+    commit, files = at.files(None)
+    with pytest.raises(AcpcError, match=r"weights\.pt at \d+ bytes a second"):
+        at.download("weights.pt", commit, *files["weights.pt"], kept)
+    begun = kept.read_bytes()
+    assert begun and hub.files["weights.pt"].startswith(begun)
+    hub.trickles = ""
+    at.download("weights.pt", commit, *files["weights.pt"], kept)
+    assert kept.read_bytes() == hub.files["weights.pt"], "goes on with what is there"
+
+
+def test_what_is_slow_and_above_the_least_pace_is_taken(hub: Hub) -> None:
+    hub.trickles, patient = "/revision/main", Pace(bytes_a_second=1.0, from_seconds=0.2)
+    commit, files = hub_of.Hub("someone/wm", patient).files(None)
+    assert (commit, set(files)) == (COMMIT, set(hub.files))
 
 
 def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:
@@ -179,18 +217,18 @@ def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:
     size = len(hub.files["weights.pt"])
     hub.told = {"siblings": [{"rfilename": "weights.pt", "size": size, "lfs": lfs}]}
     with pytest.raises(AcpcError, match="another sha256"):
-        pull("someone/wm", tmp_path / "new")
+        pull("hf:someone/wm", tmp_path / "new")
 
 
 def test_a_cut_transfer_goes_on_and_one_that_is_always_cut_ends(hub: Hub, tmp_path: Path) -> None:
     size = len(hub.files["weights.pt"])
     hub.cut_after = size // 8
     with pytest.raises(AcpcError, match=r"did not give someone/wm: .*"):
-        pull("someone/wm", tmp_path / "new")
+        pull("hf:someone/wm", tmp_path / "new")
     transfers = sum("resolve" in path for path in hub.asked)
     assert transfers < 30
     hub.cut_after = size // 3
-    pull("someone/wm", tmp_path / "new")
+    pull("hf:someone/wm", tmp_path / "new")
 
 
 def test_what_was_downloaded_is_kept_until_it_is_imported(hub: Hub, tmp_path: Path) -> None:
@@ -198,30 +236,30 @@ def test_what_was_downloaded_is_kept_until_it_is_imported(hub: Hub, tmp_path: Pa
     root = tmp_path / "root"
     hub.withheld = "weights.pt"
     with pytest.raises(AcpcError, match="did not give someone/wm"):
-        pull("someone/wm", root / "new")
+        pull("hf:someone/wm", root / "new")
     assert [x.name for x in root.iterdir()] == [f".new.{COMMIT}"]
     assert not list_checkpoints(root) and not list_others(root)
     hub.withheld = ""
-    pull("someone/wm", root / "new")
+    pull("hf:someone/wm", root / "new")
     assert [x.name for x in root.iterdir()] == ["new"]
 
 
 def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> None:
     hub.files["weights_epoch_2.pt"] = hub.files["weights.pt"]
-    pull("someone/wm", tmp_path / "new", "--weights", "*_2.pt")
+    pull("hf:someone/wm", tmp_path / "new", "--weights", "*_2.pt")
     names = {x.name for x in (tmp_path / "new").iterdir()}
     assert names == {"config.json", "weights_epoch_2.pt", "source.json"}
     with pytest.raises(AcpcError, match=r"there are: weights.pt, weights_epoch_2.pt"):
-        pull("someone/wm", tmp_path / "other", "--weights", "none.pt")
+        pull("hf:someone/wm", tmp_path / "other", "--weights", "none.pt")
 
 
 @pytest.mark.parametrize(
     ("source", "problem"),
     [
-        ("wm", "wanted: USER/REPO"),
-        ("../../etc", "wanted: USER/REPO"),
-        ("someone/wm@none", "no such revision"),
-        ("nobody/wm", "does not exist on the Hub, or is private"),
+        ("hf:wm", "wanted: hf:USER/REPO"),
+        ("hf:../../etc", "wanted: hf:USER/REPO"),
+        ("hf:someone/wm@none", "no such revision"),
+        ("hf:nobody/wm", "does not exist on the Hub, or is private"),
     ],
 )
 def test_what_cannot_be_pulled_is_one_sentence(
@@ -238,10 +276,10 @@ def test_without_a_hub_there_is_one_sentence(
 ) -> None:
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     with pytest.raises(AcpcError, match=r"the Hub \(http://127.0.0.1:9\) did not give someone/wm"):
-        pull("someone/wm", tmp_path / "new")
+        pull("hf:someone/wm", tmp_path / "new")
 
 
 def test_the_server_answers_a_name_on_the_hub_with_the_command(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument) as caught:
         load_checkpoint(tmp_path, "hf:someone/wm@v2", device=CPU)
-    assert "acpc-server pull someone/wm@v2 CHECKPOINT_ROOT/wm" in caught.value.message
+    assert "acpc-server import hf:someone/wm@v2 CHECKPOINT_ROOT/wm" in caught.value.message

@@ -1,0 +1,296 @@
+"""``acpc list``, ``show``, ``cancel``, ``delete`` and ``load``: what a server holds."""
+
+import contextlib
+import inspect
+import json
+from dataclasses import dataclass
+from operator import itemgetter
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+from acpc.contract import CHOICES, KINDS, example, severity_range
+from acpc_client import AcpcClient, Checkpoint, save_result, status_of
+from acpc_client.errors import NotFound
+
+from acpc_lab.cli import held, render
+from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
+from acpc_lab.cli.options import (
+    CheckpointName,
+    Printed,
+    Server,
+    checkpoint_of,
+    job_name,
+    reported,
+)
+from acpc_lab.cli.table import Column, Format
+
+_NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
+# Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
+_VERDICTS = 50
+_SHIFTS = tuple(
+    Column(name, itemgetter(name), rank=rank)
+    for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class List(Printed, Server):
+    """Lists what a server holds, and what options can name.
+
+    `checkpoints`, `datasets` (for `--dataset`; of those that are no HDF5 file `acpc anchors upload`
+    makes anchor sets), `tasks` (for `--task`: presets, and files below the dataset root), `shifts`
+    (for `--shift`; asks no server), `anchor-sets` and `jobs`, both newest first.
+
+    **Examples**
+
+        acpc list checkpoints --all
+        acpc list jobs --filter 'state=failed AND created>=2026-01-31T08:00:00Z'
+    """
+
+    what: Annotated[
+        Literal["checkpoints", "datasets", "tasks", "shifts", "anchor-sets", "jobs"],
+        typer.Argument(help="What to list."),
+    ]
+    filter: Annotated[
+        str,
+        typer.Option(
+            help="Of jobs: terms joined by AND: state=failed, kind=score_checkpoint, "
+            "checkpoint=NAME, created>=2026-01-31T08:00:00Z."
+        ),
+    ] = ""
+    show_all: Annotated[
+        bool,
+        typer.Option("--all", help="Also folders that cannot be loaded: why, and what to run."),
+    ] = False
+
+    def run(self) -> None:
+        """Lists it."""
+        if self.what == "shifts":
+            render.listing([_shift(choice) for choice in CHOICES], _SHIFTS, self.form, dict)
+            return
+        with self.connect() as client:
+            getattr(self, f"_{self.what.replace('-', '_')}")(client)
+
+    def _checkpoints(self, client: AcpcClient) -> None:
+        found = list(client.checkpoints.list(show_all=self.show_all))
+        good = found if self.json else [one for one in found if not one.problem]
+        render.listing(good, held.CHECKPOINTS, self.form)
+        for one in found if not self.json else ():
+            if one.problem:
+                command = f"; next: {one.next_command}" if one.next_command else ""
+                render.prose(f"{one.name}: {one.problem}{command}")
+
+    def _datasets(self, client: AcpcClient) -> None:
+        listed = list(client.datasets.list())
+        render.listing(listed, held.DATASETS, self.form)
+        other = [one.name for one in listed if one.format not in ("", "hdf5")]
+        if other:
+            render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
+
+    def _tasks(self, client: AcpcClient) -> None:
+        render.listing(list(client.datasets.tasks()), held.TASKS, self.form)
+
+    def _anchor_sets(self, client: AcpcClient) -> None:
+        render.listing(list(client.anchors.list()), held.ANCHOR_SETS, self.form)
+
+    def _jobs(self, client: AcpcClient) -> None:
+        listed = list(client.operations.list(filter=self.filter))
+        if not self.json:
+            judged = [at for at, one in enumerate(listed) if one.request and one.error is None]
+            for at in judged[:_VERDICTS]:
+                with contextlib.suppress(NotFound):  # deleted since
+                    listed[at] = client.operations.get(listed[at].name)
+        named = self.wide or any(item.caller for item in listed)
+        columns = [one for one in held.OPERATIONS if named or one.title != "caller"]
+        render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
+
+
+def _shift(choice: str) -> dict[str, Any]:
+    cls = KINDS[choice.partition(":")[0]]
+    about, _, _ = (inspect.getdoc(cls) or "").partition("\n")
+    return {
+        "shift": choice,
+        "range": severity_range(cls),
+        "example": example(cls),
+        "what": about.replace("``", ""),
+    }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Show(ScoreOptions, Server):
+    """Shows one checkpoint, anchor set or job, and a job's answer when it has one.
+
+    `--wait` follows a job to its end, and exits as `acpc score` does. `--out` keeps its answer with
+    what was asked; `acpc_client.load_result` reads it. A checkpoint's model is known once it is
+    loaded.
+
+    **Examples**
+
+        acpc show job latest
+        acpc show job 5f0c9a --wait --gate confident
+        acpc show job 5f0c9a --out score.npz
+        acpc show checkpoint lewm-tworooms
+        acpc show anchor-set latest --contents -o json
+    """
+
+    what: Annotated[Literal["checkpoint", "anchor-set", "job"], typer.Argument(help="What it is.")]
+    name: Annotated[
+        str,
+        typer.Argument(
+            help=f"{_NAME}. An anchor set: its digest or a beginning of it, the request id of its "
+            "upload, or latest. A checkpoint: NAME[:FILE]."
+        ),
+    ]
+    wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False
+    contents: Annotated[
+        bool,
+        typer.Option(
+            "--contents", help="States and labels of the anchor set, and how far they lie apart."
+        ),
+    ] = False
+
+    def run(self) -> None:
+        """Shows it."""
+        with self.connect() as client:
+            getattr(self, f"_{self.what.replace('-', '_')}")(client)
+
+    def _checkpoint(self, client: AcpcClient) -> None:
+        show_checkpoint(client.checkpoints.get(checkpoint_of(self.name)), self.form)
+
+    def _anchor_set(self, client: AcpcClient) -> None:
+        found = client.anchors.get(self.name)
+        inside = client.anchors.contents(self.name) if self.contents else None
+        if inside is not None and self.json:
+            render.line(json.dumps({**found.to_dict(), "contents": inside.to_dict()}, indent=2))
+        elif self.form is Format.CSV:
+            render.listing([found], held.ANCHOR_SETS, self.form)
+        else:
+            self.answer(found, lambda: held.anchor_set(found, inside))
+
+    def _job(self, client: AcpcClient) -> None:
+        name = job_name(self.name)
+        if self.wait:
+            finish(follow(client, name, timeout=self.timeout, out=self.out), self)
+        operation = client.operations.get(name)
+        if self.out is not None:
+            if operation.study is None:
+                operation.result()  # raises why there is none
+            save_result(operation, self.out)
+            render.line(f"{operation.name}: {self.out}")
+            return
+        if self.json:
+            render.result(status_of(operation))
+            return
+        if operation.score is not None and self.form is Format.CSV:
+            render.score(operation.score, wide=True)
+            return
+        if operation.score is not None:
+            render.score(operation.score, asked=render.asked(operation), wide=self.wide)
+        render.listing([operation], held.OPERATIONS, self.form)
+        if operation.study is not None:
+            render.prose(study_line(operation.study))
+        if operation.error is not None:
+            render.prose(f"{operation.error.code}: {operation.error.message}")
+
+
+def show_checkpoint(checkpoint: Checkpoint, form: Format) -> None:
+    """One checkpoint, and its model when it is loaded."""
+    if form is Format.JSON:
+        render.line(checkpoint.to_json(indent=2))
+        return
+    render.listing([checkpoint], held.CHECKPOINTS, form)
+    card = checkpoint.model
+    if card is not None:
+        render.prose(f"digest {card.digest}")
+        if card.model_digest:
+            render.prose(f"model  {card.model_digest}")
+        render.prose(
+            f"{card.parameter_count} parameters, {card.image_size} px input, "
+            f"latent width {card.latent_dim}, history {card.history}, "
+            f"action block width {card.action_block_dim}"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load(Printed, Server):
+    """Reads a checkpoint onto the device, or frees its memory there.
+
+    **Example**
+
+        acpc load lewm-tworooms --pin
+    """
+
+    checkpoint: CheckpointName
+    pin: Annotated[bool, typer.Option("--pin", help="Keep it until it is unloaded.")] = False
+    unload: Annotated[bool, typer.Option("--unload", help="Free its memory instead.")] = False
+
+    def run(self) -> None:
+        """Loads or unloads it."""
+        if self.pin and self.unload:
+            raise typer.BadParameter("--pin and --unload exclude each other")
+        named = checkpoint_of(self.checkpoint)
+        with self.connect() as client:
+            if self.unload:
+                now = client.checkpoints.unload(named)
+            else:
+                now = client.checkpoints.load(named, pin=self.pin).checkpoint
+        show_checkpoint(now, self.form)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cancel(Server):
+    """Asks for a job, or for every job of a sweep, to be cancelled; each ends as soon as it can.
+
+    `acpc sweep run` takes the sweep up again.
+
+    **Examples**
+
+        acpc cancel latest
+        acpc cancel sweep.yaml
+    """
+
+    name: Annotated[str, typer.Argument(metavar="JOB|SWEEP.YAML", help=f"{_NAME}. Or a sweep.")]
+
+    def run(self) -> None:
+        """Asks, and says so where the job has ended already."""
+        if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
+            from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
+
+            with reported():
+                sweep = Sweep.load(Path(self.name))
+                spec = sweep.spec
+                with self.client(spec.target, spec.access, on_away=render.presence) as client:
+                    asked = sweep.cancel(client)
+            render.line(f"{asked} cancellations requested")
+            return
+        with self.connect() as client:
+            name = client.operations.get(job_name(self.name)).name
+            client.operations.cancel(name)
+            now = client.operations.get(name)
+        ended = f"has ended already: {now.state.name.lower()}"
+        render.line(f"{name}: {ended if now.done else 'cancellation requested'}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(Server):
+    """Removes an anchor set that no job needs, or forgets a job that has ended.
+
+    **Example**
+
+        acpc delete job 5f0c9a
+    """
+
+    what: Annotated[Literal["anchor-set", "job"], typer.Argument(help="What it is.")]
+    name: Annotated[str, typer.Argument(help="Named as to `acpc show`.")]
+
+    def run(self) -> None:
+        """Deletes it."""
+        with self.connect() as client:
+            if self.what == "anchor-set":
+                client.anchors.delete(self.name)
+                name = self.name
+            else:
+                name = client.operations.get(job_name(self.name)).name
+                client.operations.delete(name)
+        render.line(f"{name}: deleted")

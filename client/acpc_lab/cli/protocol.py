@@ -1,0 +1,109 @@
+"""``--protocol``: how something is measured, as a YAML file, as the same text inline, or a word."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from acpc.contract import Reading, Wire, did_you_mean, field_from_plain
+from acpc_client import Thresholds, load_thresholds
+from acpc_client.errors import ArgumentError
+
+from acpc_lab.cli import render
+
+Keys = Mapping[str, tuple[type[Any], str]]
+"""What a file may say: a key, or ``section.key``, for a field of a record."""
+READINGS = [str(reading) for reading in Reading if reading]
+ProtocolOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|paper",
+        help="How it is measured: a YAML file, the same text inline as '{...}', or a reading of "
+        f"the protocol ({', '.join(READINGS)}). Its keys are listed below [paper].",
+    ),
+]
+
+SettingsOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Settings with the keys below: a YAML file, or inline as '{...}'."
+    ),
+]
+
+
+def keys_of(record: type[Any], names: Iterable[str], section: str = "") -> Keys:
+    """Keys that are called as the fields of a record."""
+    return {f"{section}.{name}".lstrip("."): (record, name) for name in names}
+
+
+def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
+    """Reads the option: the values by key, those of a section by their field.
+
+    Raises typer.BadParameter: No file, no such key, or a value that does not fit.
+    """
+    if text is None:
+        return {}
+    readings = [key.rpartition(".")[0] for key in keys if key.rpartition(".")[2] == "reading"]
+    if text in READINGS and readings:
+        found: Any = {"reading": text}
+        return _read({readings[0]: found} if readings[0] else found, keys, Path())
+    from acpc_lab.sweeps import as_document, read_document  # noqa: PLC0415  slow to import
+
+    try:
+        inline = text.lstrip().startswith("{")
+        document = as_document(text) if inline else read_document(Path(text))
+        try:
+            return _read(document.value, keys, Path() if inline else Path(text).parent)
+        except ArgumentError as error:
+            raise document.error(error.field, error.description) from error
+    except ArgumentError as error:
+        place = "" if error.field == "sweep file" else f"{error.field}: "
+        wrong = f"{'' if inline else f'{text}: '}{place}{error.description}"
+        raise typer.BadParameter(wrong, param_hint="--protocol") from error
+
+
+def _read(value: object, keys: Keys, beside: Path) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise ArgumentError("", f"wanted the keys {', '.join(keys)}")
+    read: dict[str, Any] = {}
+    sections = {key.partition(".")[0] for key in keys if "." in key}
+    for name, held in value.items():
+        if name not in sections:
+            read |= _fields({name: held}, keys, "")
+        elif name == "protocol" and isinstance(held, str):
+            read[name] = _fields({"reading": held}, keys, name)
+        elif name == "thresholds" and isinstance(held, str):
+            read[name] = _calibrated(beside / held)
+        elif not isinstance(held, Mapping):
+            raise ArgumentError(name, f"found {held!r}, wanted a mapping")
+        else:
+            read[name] = _fields(held, keys, name)
+    return read
+
+
+def _fields(held: Mapping[str, Any], keys: Keys, section: str) -> dict[str, Any]:
+    read: dict[str, Any] = {}
+    for name, item in held.items():
+        key = f"{section}.{name}".lstrip(".")
+        if key not in keys:
+            known = [one.rpartition(".")[2] for one in keys if one.rpartition(".")[0] == section]
+            sections = {one.partition(".")[0] for one in keys if "." in one} - {section}
+            known += [] if section else sorted(sections)
+            near = did_you_mean(str(name), known, f"known keys: {', '.join(known)}")
+            raise ArgumentError(key, f"unknown key; {near}")
+        record, field = keys[key]
+        if issubclass(record, Wire):
+            read[name] = field_from_plain(record, field, item)
+        else:
+            read[name] = tuple(item) if isinstance(item, list) else item
+    return read
+
+
+def _calibrated(path: Path) -> Thresholds:
+    """The thresholds that a study wrote, with their warnings on stderr."""
+    try:
+        chosen = load_thresholds(path)
+    except ArgumentError as error:
+        raise ArgumentError("thresholds", error.description) from error
+    render.notes(chosen.warnings, f"warning: {path}")
+    return chosen.thresholds

@@ -1,0 +1,110 @@
+"""Misfits of a model and its data: eight faults of a file or a task on the demo's world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import h5py
+import numpy as np
+import torch
+from acpc.contract import AnchorSource, CheckpointRef, Fit, Identity, ScoreProtocol
+from acpc_server.data import DatasetStore
+from acpc_server.engine import DeviceClient
+from acpc_server.models import load_checkpoint
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scoring import ScoreSpec
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
+from golden import WORLD
+
+sys.path.insert(0, str(WORLD))
+from dataset import columns
+
+BLOCKS = 24
+TASK = (WORLD / "two-room.yaml").read_text()
+RAW = TASK.replace("action: action", "action: {column: action, normaliser: none}")
+
+
+class Fault(NamedTuple):
+    """What is wrong with a file or a task, and the cause that should be named; empty: none."""
+
+    cause: str
+    change: Callable[[dict[str, np.ndarray], int], None]
+    task: str = TASK
+
+
+def _actions(cause: str, change: Callable[[np.ndarray, int], np.ndarray]) -> Fault:
+    def apply(held: dict[str, np.ndarray], seed: int) -> None:
+        held["action"] = change(held["action"], seed)
+
+    return Fault(cause, apply)
+
+
+def _frames(cause: str, change: Callable[[np.ndarray], np.ndarray]) -> Fault:
+    def apply(held: dict[str, np.ndarray], _: int) -> None:
+        held["pixels"] = np.ascontiguousarray(change(held["pixels"]))
+
+    return Fault(cause, apply)
+
+
+def _shuffled(actions: np.ndarray, seed: int) -> np.ndarray:
+    found: np.ndarray = np.random.default_rng(seed).permutation(actions)
+    return found
+
+
+FAULTS: Mapping[str, Fault] = {
+    "actions one row late": _actions("later_actions", lambda x, _: np.roll(x, 1, axis=0)),
+    "actions one row early": _actions("earlier_actions", lambda x, _: np.roll(x, -1, axis=0)),
+    "actions negated": _actions("negated_actions", lambda x, _: -x),
+    "actions shuffled over the file": _actions("", _shuffled),
+    "another file's actions": _actions(
+        "", lambda x, seed: columns(len(x) // (5 * BLOCKS), BLOCKS, seed + 1)["action"]
+    ),
+    "wrong normaliser": Fault("zscore_actions", lambda held, _: None, RAW),
+    "frames upside down": _frames("upside_down", lambda x: x[:, ::-1]),
+    "red and blue swapped": _frames("bgr", lambda x: x[..., ::-1]),
+}
+
+
+class FitWorld:
+    """Checkpoints of the demo, and a folder of datasets of its world."""
+
+    def __init__(
+        self, root: Path, checkpoints: Iterable[Path], *, episodes: int, anchors: int
+    ) -> None:
+        self.engine = DeviceClient(torch.device("cpu"), Metrics(), threads=1)
+        self.store, self.root = DatasetStore(root), root
+        self.episodes, self.anchors = episodes, anchors
+        cpu = torch.device("cpu")
+        self.models = {x.name: load_checkpoint(x.parent, x.name, device=cpu) for x in checkpoints}
+
+    def write(self, name: str, seed: int, fault: Fault | None = None) -> None:
+        """Write a world's dataset and its task, with a fault."""
+        held = columns(self.episodes, BLOCKS, seed)
+        if fault is not None:
+            fault.change(held, seed)
+        (self.root / f"{name}.yaml").write_text(fault.task if fault else TASK)
+        with h5py.File(self.root / f"{name}.h5", "w") as file:
+            for column, values in held.items():
+                file[column] = values
+
+    def fit(self, checkpoint: str, name: str, seed: int) -> Fit:
+        """Measure the fit of a checkpoint to a dataset, as a job does."""
+        source = AnchorSource(f"{name}.h5", f"{name}.yaml", count=self.anchors, seed=seed)
+        spec = ScoreSpec(
+            checkpoint=CheckpointRef(checkpoint),
+            reference=None,
+            anchors=source,
+            perturbation=Identity(),
+            protocol=ScoreProtocol(draws=1),
+        )
+        anchors = self.store.anchors(spec.anchors, history=3, horizon=8)  # type: ignore[arg-type]
+        model, context = self.models[checkpoint], RequestContext(Priority.JOB)
+        measured = CheckpointMeasurement(self.engine, model, anchors, spec, context)
+        shards = [measured.shard(rows, fit=True) for rows in spec.shards()]
+        found = measured.fit(ShardRecord.concatenate(shards))
+        assert found is not None
+        return found
