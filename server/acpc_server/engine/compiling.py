@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import time
@@ -124,6 +125,7 @@ def main(folder: Path, key: str) -> None:
     (Path.cwd() / f"{key}.json").write_text(text)
     for suffix in (".so", ".json"):
         (Path.cwd() / f"{key}{suffix}").rename(folder / f"{key}{suffix}")
+    shutil.rmtree(Path.cwd())
 
 
 if __name__ == "__main__":
