@@ -1,6 +1,6 @@
 """Whether a misfit is found and named: eight faults and fitting runs on the demo's worlds.
 
-As `acpc check-fit` measures it, by the server's own functions, without a server.
+As `acpc check-fit` measures it, by the server's own functions, without its batches.
 """
 
 from __future__ import annotations
@@ -57,7 +57,6 @@ def measure(
                 "skill": [round(one.skill, 2) for one in found],
             }
         counted = Counter(str(outcome) for outcome in _fitting(bench, fitting))
-        bench.engine.close()
     return {"anchors": anchors, "faults": faults, "fitting": dict(counted)}
 
 

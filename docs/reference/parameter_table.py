@@ -97,6 +97,7 @@ NO_ARGUMENT = {
     ("List*", "page_token"): "the client reads page after page",
     ("GetAnchorSet", "contents"): "`anchors.contents` asks for them",
     ("GetAnchorSet", "neighbourhood"): "of `anchors.contents`",
+    ("UploadAnchors, the header", "anchors"): "counted by the client",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
     ("UploadAnchors, the header", "horizon"): "read off the arrays",
     ("UploadAnchors, a shard", "*"): "made by the client for each shard",
@@ -273,7 +274,7 @@ def _argument(section: Section, leaf: _Leaf) -> str:
     return f"`{shown}`"
 
 
-def _option(section: Section, leaf: _Leaf) -> str:  # noqa: PLR0911 - a way to set it each  # noqa: PLR0911 - a way to set it each
+def _option(section: Section, leaf: _Leaf) -> str:  # noqa: PLR0911 - a way to set it each
     if section.call is None:
         kind, _, name = leaf.path.partition(".")
         shown = [c for c in contract.CHOICES if c.partition(":")[0] == kind and name.upper() in c]
@@ -375,7 +376,6 @@ SECTIONS = (
         Anchors.upload,
         "anchors upload",
         "the header",
-        arguments=(("anchors", "count"),),
         **_ARRAYS,
     ),
     _section("UploadAnchors.shard", Anchors.upload, "anchors upload", "a shard", **_ARRAYS),

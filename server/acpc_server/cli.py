@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.console import Console
+from acpc.console import CommandGroup, Console
 from pydantic import ValidationError
 
 from acpc_server.doctor_command import doctor
@@ -21,8 +21,10 @@ from acpc_server.serving import serve_until_stopped
 from acpc_server.settings import read_settings
 
 app = typer.Typer(
+    cls=CommandGroup,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(health)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 from acpc.command_line import reported
-from acpc.console import Console
+from acpc.console import CommandGroup, Console
 from rich.table import Table
 
 from acpc_server.errors import AcpcError, AlreadyExists, FailedPrecondition, shortage
@@ -80,8 +80,8 @@ def import_run(  # noqa: PLR0913 - its options
     files of one commit, and goes on with them when it is run again. HF_TOKEN and HF_ENDPOINT mean
     what they mean to huggingface_hub.
 
-    Reads whole pickled models (*_object.ckpt), Lightning's files, state dicts and a hub's cache as
-    data. All epochs of a run become one folder, with source.json: what was read, and where each
+    Reads whole pickled models (`*_object.ckpt`), Lightning's files, state dicts and a hub's cache
+    as data. All epochs of a run become one folder, with source.json: what was read, and where each
     number comes from.
 
         acpc-server import runs/lewm-tworooms ~/checkpoints/lewm-tworooms
@@ -204,7 +204,7 @@ def _plain_flags(command: Any) -> None:  # noqa: ANN401 - of the click that type
 
 def main() -> None:
     """Entry point of ``acpc-server import``, which loads less than the other commands."""
-    app = typer.Typer(pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
     app.callback()(lambda: None)
     app.command("import")(import_run)
     answered(app)

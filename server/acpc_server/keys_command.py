@@ -36,7 +36,7 @@ def create(
     """Make a key and print it, once.
 
     Its owner puts it into a file and names that with ACPC_TOKEN_FILE or in a profile of acpc, or
-    sends it as the header "authorization: Bearer <key>":
+    sends it as the header `authorization: Bearer <key>`:
 
         acpc-server keys create --name planner --role compute > planner.key
     """

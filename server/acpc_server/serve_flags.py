@@ -140,6 +140,8 @@ def problems(error: ValidationError, flags: Mapping[str, Any], config: Path | No
     for problem in error.errors():
         what = problem["msg"].removeprefix("Value error, ")
         name = ".".join(str(part) for part in problem["loc"])
+        if not name and what.partition(":")[0] in Settings.model_fields:  # two do not fit together
+            name, _, what = what.partition(": ")
         if problem["type"] == "missing":
             what = f"required: {Settings.model_fields[name].description}"
         flag, variable = f"--{name.replace('_', '-')}", f"ACPC_{name.upper()}"

@@ -7,10 +7,10 @@ import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from acpc.contract import did_you_mean
-from pydantic import AfterValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 from pydantic_settings import (
     BaseSettings,
     InitSettingsSource,
@@ -24,6 +24,12 @@ from acpc_server.errors import FailedPrecondition
 
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
+GUARDS = {
+    "access_file": "--keys-file, or a proxy in front",
+    "tls_crl": "client certificates that last shortly",
+    "audit_file": "the log's category access",
+}
+"""What kept callers out, or a record of them, in an earlier release, and what does so now."""
 CENTURY = 36_500  # days: a date that is further off may be none
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -115,9 +121,9 @@ class Settings(BaseSettings):
     """file with the bearer token that /metrics asks for; default is none"""
     tls_certificate: File | None = None
     """PEM certificate chain; enables TLS"""
-    tls_key: File | None = Field(None, validate_default=True)
+    tls_key: File | None = None
     """PEM private key"""
-    tls_client_ca: File | None = Field(None, validate_default=True)
+    tls_client_ca: File | None = None
     """PEM authorities of client certificates; every client then needs one"""
     keys_file: Path | None = None
     """file of API keys, made by acpc-server keys create"""
@@ -162,7 +168,7 @@ class Settings(BaseSettings):
     the same on all servers"""
     job_retention_days: float = Field(30.0, ge=0, le=CENTURY)
     """time a finished job is kept, days; 0 keeps all"""
-    anchor_dir: Path | None = Field(None, validate_default=True)
+    anchor_dir: Path | None = None
     """folder for anchor sets; default is anchors in the state folder"""
     anchor_store_mib: Count = 102_400
     """bytes of all anchor sets and unfinished uploads, MiB"""
@@ -191,6 +197,9 @@ class Settings(BaseSettings):
     @model_validator(mode="before")
     @classmethod
     def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
+        for key in GUARDS:
+            if f"ACPC_{key.upper()}" in os.environ:
+                raise ValueError(f"ACPC_{key.upper()} guards nothing any more: use {GUARDS[key]}")
         for key in values.keys() - cls.model_fields.keys():
             guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
             raise ValueError(f"there is no setting {key!r}; {guess}")
@@ -218,35 +227,22 @@ class Settings(BaseSettings):
             raise ValueError("use sqlite:///<path> or postgresql://<user>@<host>/<database>")
         return value
 
-    @field_validator("share_port")
-    @classmethod
-    def _share_port(cls, value: bool, info: ValidationInfo) -> bool:
-        if value and not info.data.get("jobs_url", "other"):
-            raise ValueError("give all one --jobs-url, or jobs are not found")
-        return value
-
-    @field_validator("anchor_dir")
-    @classmethod
-    def _anchor_dir(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is None and info.data.get("share_port"):
-            raise ValueError("give all that share the port one, or anchor sets are not found")
-        return value
-
-    @field_validator("tls_key")
-    @classmethod
-    def _tls_key(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if "tls_certificate" in info.data and (value is None) != (
-            info.data["tls_certificate"] is None
-        ):
-            raise ValueError("TLS needs both --tls-certificate and --tls-key, or neither")
-        return value
-
-    @field_validator("tls_client_ca")
-    @classmethod
-    def _tls_client_ca(cls, value: Path | None, info: ValidationInfo) -> Path | None:
-        if value is not None and info.data.get("tls_certificate", value) is None:
-            raise ValueError("client certificates need TLS: --tls-certificate and --tls-key")
-        return value
+    @model_validator(mode="after")
+    def _together(self) -> Self:
+        plain = self.tls_certificate is None
+        for name, wrong, why in (
+            ("share_port", self.share_port and not self.jobs_url,
+             "give all one --jobs-url, or jobs are not found"),
+            ("anchor_dir", self.share_port and self.anchor_dir is None,
+             "give all that share the port one, or anchor sets are not found"),
+            ("tls_key", (self.tls_key is None) != plain,
+             "TLS needs both --tls-certificate and --tls-key, or neither"),
+            ("tls_client_ca", self.tls_client_ca is not None and plain,
+             "client certificates need TLS: --tls-certificate and --tls-key"),
+        ):  # fmt: skip
+            if wrong:
+                raise ValueError(f"{name}: {why}")
+        return self
 
     @property
     def anchor_folder(self) -> Path:

@@ -159,3 +159,19 @@ def test_a_fraction_is_no_count() -> None:
     for count in (0.5, 3.0):
         with pytest.raises(ArgumentError, match=f"page_size: found {count}, wanted an integer"):
             CLIENT.operations.list(page_size=count)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("list_checkpoints", "'checkpoints.list'"),
+        ("get_job", "'operations.get'"),
+        ("certify", "'certify_pool'"),
+    ],
+)
+def test_a_name_that_is_guessed_names_the_one_that_is_meant(name: str, meant: str) -> None:
+    with (
+        AcpcClient("localhost:1") as client,
+        pytest.raises(AttributeError, match=f"no attribute '{name}'; did you mean {meant}"),
+    ):
+        getattr(client, name)

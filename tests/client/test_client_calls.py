@@ -1,5 +1,6 @@
 """What arrives at the server, and what comes back, on both sides."""
 
+import asyncio
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +21,13 @@ from acpc.contract import (
     TaskSummary,
     Thresholds,
 )
-from acpc.v1 import receipt_pb2, tensor_pb2
+from acpc.v1 import diagnostic_service_pb2 as diagnostics
+from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AcpcClient, CheckpointState, JobState, Outcome
+from acpc_client import AcpcClient, AsyncAcpcClient, CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
 from client_counterparty import Counterparty
-from client_messages import operation, score_response
+from client_messages import operation, score_response, tensor
 
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20)
 
@@ -42,19 +44,14 @@ def test_compare_pair_sends_bytes_and_specs(
             ref, history, blocks.astype(np.float64), **views, **given
         )
     )
+    specs = [{"gaussian_noise": {"sigma": 0.08}}, {"gaussian_blur": {"kernel_size": 15}}]
     (sent,) = counterparty.requests["ComparePair"]
-    assert sent.request_id == "mine"
-    assert sent.checkpoint == receipt_pb2.CheckpointRef(name="a", weights="w.pt", digest="d" * 64)
-    assert sent.history.data == history.tobytes()
-    assert list(sent.history.shape) == [3, 4, 5, 3]
-    assert sent.action_blocks.dtype == tensor_pb2.DTYPE_FLOAT32
-    assert sent.action_blocks.data == blocks.tobytes()
-    assert list(sent.weights) == [0.25, 0.75]
-    assert sent.numeric_mode == receipt_pb2.NUMERIC_MODE_FP32
-    kinds = [spec.WhichOneof("kind") for spec in sent.perturbations.specs]
-    assert kinds == ["gaussian_noise", "gaussian_blur"]
-    assert (sent.perturbations.draws, sent.perturbations.seed) == (2, 2**64 - 1)
-    assert sent.perturbations.anchor == 7
+    assert sent == diagnostics.ComparePairRequest(
+        checkpoint={"name": "a", "weights": "w.pt", "digest": "d" * 64}, request_id="mine",
+        history=tensor(history), action_blocks=tensor(blocks), weights=[0.25, 0.75],
+        observed_future=tensor(history[:2]), numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
+        perturbations={"specs": specs, "draws": 2, "seed": 2**64 - 1, "anchor": 7},
+    )  # fmt: skip
     assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert answer.results[0].step_distances == (1.25, 1.75)
     assert answer.results[0].error_drift.bound == 1.5
@@ -109,11 +106,12 @@ def test_certify_pool(
         )
     )  # fmt: skip
     (sent,) = counterparty.requests["CertifyPool"]
-    assert sent.goal.WhichOneof("goal") == kind
-    assert sent.candidates.data == candidates.tobytes()
-    assert list(sent.past_blocks.shape) == [2, 2]
-    assert (sent.elite_count, sent.cost_reduction) == (2, CostReduction.MEAN)
-    assert sent.endpoint_tolerance == 1e-6
+    assert sent == diagnostics.CertifyPoolRequest(
+        checkpoint={"name": "a"}, history=tensor(history), past_blocks=tensor(blocks[:2]),
+        candidates=tensor(candidates), goal={kind: tensor(goal)}, elite_count=2,
+        perturbations={"specs": [{"gaussian_noise": {"sigma": 0.08}}], "draws": 1},
+        cost_reduction=CostReduction.MEAN, endpoint_tolerance=1e-6, request_id=sent.request_id,
+    )  # fmt: skip
     assert np.array_equal(answer.clean_costs, np.arange(5.0))
     (view,) = answer.views
     assert view.top1.certified
@@ -131,15 +129,12 @@ def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -
         protocol=ScoreProtocol(draws=3, extra_horizons=(1, 4)), thresholds=Thresholds(ir=0.2),
     )  # fmt: skip
     (sent,) = counterparty.requests["ScoreCheckpoint"]
-    assert sent.reference.name == "plain"
-    assert (sent.dataset.dataset, sent.dataset.task, sent.dataset.count) == (
-        "tworoom.h5", "tworoom", 20,
+    assert sent == pb.ScoreCheckpointRequest(
+        checkpoint={"name": "trained"}, reference={"name": "plain"}, request_id="mine",
+        dataset={"dataset": "tworoom.h5", "task": "tworoom", "count": 20},
+        perturbation={"gaussian_noise": {"sigma": 0.08}}, thresholds={"ir": 0.2},
+        protocol={"draws": 3, "extra_horizons": [1, 4]},
     )  # fmt: skip
-    assert not sent.dataset.HasField("seed")
-    assert (sent.protocol.draws, list(sent.protocol.extra_horizons)) == (3, [1, 4])
-    assert not sent.protocol.HasField("horizon")
-    assert sent.thresholds.ir == 0.2
-    assert not sent.thresholds.HasField("sr")
     assert counterparty.requests["WatchOperation"][0].name == "operations/mine"
     assert score.verdict.outcome is Outcome.PASSED
     assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
@@ -183,6 +178,14 @@ def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Cou
         assert len(counterparty.requests["ListCheckpoints"]) == 2
         assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
         assert repr(listed) == "<Listing: 3 records>"
+
+
+def test_a_list_of_the_asyncio_client_may_be_awaited(target: str) -> None:
+    async def names() -> list[str]:
+        async with AsyncAcpcClient(target) as client:
+            return [item.name for item in await client.checkpoints.list(page_size=2)]
+
+    assert asyncio.run(names()) == ["one", "two", "three"]
 
 
 def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:

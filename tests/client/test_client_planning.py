@@ -252,3 +252,16 @@ def test_paired_plans(
     assert same.iterations[0].elite.margin == 0.25
     assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
     assert answer.receipt.device == "cpu"
+
+
+@pytest.mark.parametrize("name", ["candidates", "past_blocks"])
+def test_actions_that_were_not_normalised_are_warned_of(
+    name: str, scene: dict[str, Any], target: str
+) -> None:
+    asked = {**scene, "candidates": POOL, "past_blocks": np.zeros((2, 2), np.float32)}
+    with AcpcClient(target) as client:
+        with pytest.warns(UserWarning, match=f"{name} reach 412: .*action_scale"):
+            client.certify_pool(
+                **{**asked, name: asked[name] + np.float32(412) - asked[name].max()}
+            )
+        client.certify_pool(**asked)

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from acpc.contract import InvalidArgument
-from acpc.datasets import ColumnStatistics, action_blocks, column_statistics
+from acpc.datasets import ColumnStatistics, Normaliser, action_blocks, column_statistics
 from acpc.datasets.hdf5 import Hdf5Dataset
 from public_dataset import public_columns, write_public_dataset
 

@@ -10,18 +10,16 @@ from typing import NamedTuple
 import h5py
 import numpy as np
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, Fit, Identity, ScoreProtocol
-from acpc_server.data import DatasetStore
-from acpc_server.engine import DeviceClient
-from acpc_server.models import load_checkpoint
-from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring import ScoreSpec
-from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
+from acpc.contract import AnchorSource, EvidenceOptions, Fit
+from acpc_server.data import Anchors, DatasetStore
+from acpc_server.models import load_checkpoint, rollout
+from acpc_server.numerics import to_model_input
+from acpc_server.scoring.fit import check_fit, shard_errors
 from golden import WORLD
 
 sys.path.insert(0, str(WORLD))
 from dataset import columns
+from torch import Tensor
 
 BLOCKS = 24
 TASK = (WORLD / "two-room.yaml").read_text()
@@ -75,7 +73,6 @@ class FitWorld:
     def __init__(
         self, root: Path, checkpoints: Iterable[Path], *, episodes: int, anchors: int
     ) -> None:
-        self.engine = DeviceClient(torch.device("cpu"), Metrics(), threads=1)
         self.store, self.root = DatasetStore(root), root
         self.episodes, self.anchors = episodes, anchors
         cpu = torch.device("cpu")
@@ -91,20 +88,25 @@ class FitWorld:
             for column, values in held.items():
                 file[column] = values
 
+    @torch.inference_mode()
     def fit(self, checkpoint: str, name: str, seed: int) -> Fit:
-        """Measure the fit of a checkpoint to a dataset, as a job does."""
+        """Measure the fit of a checkpoint to a dataset, as a job does but for its batches."""
         source = AnchorSource(f"{name}.h5", f"{name}.yaml", count=self.anchors, seed=seed)
-        spec = ScoreSpec(
-            checkpoint=CheckpointRef(checkpoint),
-            reference=None,
-            anchors=source,
-            perturbation=Identity(),
-            protocol=ScoreProtocol(draws=1),
+        anchors, model = self.store.anchors(source, history=3, horizon=8), self.models[checkpoint]
+
+        def encode(some: Anchors, rows: range) -> Tensor:
+            frames = torch.from_numpy(np.ascontiguousarray(some.read_frames(rows.start, rows.stop)))
+            inputs = to_model_input(frames.flatten(0, 1), model.card.image_size)
+            return model.encode(inputs).reshape(len(rows), -1, model.card.latent_dim)
+
+        def roll(histories: Tensor, blocks: Tensor) -> Tensor:
+            return rollout(model, histories, blocks)
+
+        clean = encode(anchors, range(anchors.count))
+        predicted = roll(clean[:, : anchors.history], torch.from_numpy(anchors.action_blocks))
+        errors = shard_errors(
+            anchors, clean, predicted, start=0, stop=anchors.count, rollout=roll, at_once=2
         )
-        anchors = self.store.anchors(spec.anchors, history=3, horizon=8)  # type: ignore[arg-type]
-        model, context = self.models[checkpoint], RequestContext(Priority.JOB)
-        measured = CheckpointMeasurement(self.engine, model, anchors, spec, context)
-        shards = [measured.shard(rows, fit=True) for rows in spec.shards()]
-        found = measured.fit(ShardRecord.concatenate(shards))
+        found = check_fit(anchors, errors, EvidenceOptions(), encode, roll)
         assert found is not None
         return found

@@ -135,3 +135,9 @@ def test_a_device_that_does_not_exist_is_not_served(tmp_path: Path) -> None:
     assert refused.returncode == 1
     assert "--device cuda:97, but torch" in refused.stderr
     assert not state.exists()
+
+
+def test_help_breaks_lines_where_the_terminal_ends() -> None:
+    shown = CliRunner().invoke(app, ["hosts", "--help"], env={"COLUMNS": "80"}).stdout
+    lines = [line.strip() for line in shown.splitlines()]
+    assert "until its lease ends. The record is only read. Exit code 1 when it cannot be." in lines

@@ -337,3 +337,12 @@ def test_what_wins_over_the_file_is_named_instead_of_it(
     assert told("--port", "x").startswith("--port (ACPC_PORT): Input should be")
     monkeypatch.setenv("ACPC_PORT", "x")
     assert told().startswith("--port (ACPC_PORT): Input should be")
+
+
+def test_a_guard_of_an_earlier_release_is_not_dropped_in_silence(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ACPC_TLS_CRL", "revoked.pem")
+    refused = CliRunner().invoke(app, ["serve", "--config", str(config)])
+    assert refused.exit_code == 2
+    assert "ACPC_TLS_CRL guards nothing any more: use client certificates" in refused.stderr

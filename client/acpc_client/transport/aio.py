@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Generator,
+    Iterable,
+    Sequence,
+)
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 
@@ -162,6 +170,9 @@ class AsyncListing(Generic[Item]):
             if not token:
                 return
 
+    def __await__(self) -> Generator[Any, None, list[Item]]:
+        return self.all().__await__()
+
     async def all(self) -> list[Item]:
-        """Every record, for ``len`` and indices."""
+        """Every record, for ``len`` and indices; awaiting the listing itself gives the same."""
         return [item async for item in self]

@@ -13,10 +13,10 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import held, render
-from acpc_lab.cli.command import Command, given, group
+from acpc_lab.cli.command import Command, Keys, given, group
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
 from acpc_lab.cli.progress import counted
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.tables import load_anchors, load_views
 
 app = group(
@@ -26,17 +26,18 @@ app = group(
 
 @dataclass(frozen=True, kw_only=True)
 class _Made(AnchorCount):
-    """How windows are drawn from a dataset, here or at the server, and the set that they make."""
+    """How windows are drawn from a dataset, here or at the server, and the set that they make.
+
+    Attributes:
+        description: Free text that the server keeps with the set.
+        request_id: Names the upload; the same id goes on with it.
+    """
 
     keys: ClassVar[Keys] = {**keys_of(DatasetAnchors, DRAW), **keys_of(CreateRequest, ("reading",))}
 
     protocol: ProtocolOption = None
-    description: Annotated[
-        str, typer.Option(help="Free text that the server keeps with the set.")
-    ] = ""
-    request_id: Annotated[
-        str | None, typer.Option(help="Names the upload; the same id goes on with it.")
-    ] = None
+    description: str = ""
+    request_id: str | None = None
 
     def drawing(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """How windows are drawn, by the names of ``DatasetAnchors``; and the reading, if given."""
@@ -90,29 +91,26 @@ class Upload(_Made, Followed, Server):
         acpc anchors upload windows.npz --description "kitchen, 2 cameras"
         acpc anchors upload windows/ --history 3 -o json | jq -r .digest
         acpc anchors upload windows.npz --views camera-2.npz
+
+    Attributes:
+        file: Dataset, or arrays: see above.
+        format: What FILE is [what it looks].
+        task: Task preset, or task file here. For datasets; arrays have none.
+        history: Frames of history [what arrays say, or 3].
+        horizon: Future frames H. For datasets.
+        views: Groups of views of each history; may be repeated.
+        directions: Groups of directions of each history; may be repeated.
+        compress: Send frames deflated, without loss.
     """
 
-    file: Annotated[Path, typer.Argument(exists=True, help="Dataset, or arrays: see above.")]
-    format: Annotated[
-        str,
-        typer.Option(metavar="hdf5|lance|arrays", help="What FILE is [what it looks]."),
-    ] = ""
-    task: Annotated[
-        str, typer.Option(help="Task preset, or task file here. For datasets; arrays have none.")
-    ] = ""
-    history: Annotated[
-        int | None, typer.Option(min=1, help="Frames of history [what arrays say, or 3].")
-    ] = None
-    horizon: Annotated[int, typer.Option(min=1, help="Future frames H. For datasets.")] = 8
-    views: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, help="Groups of views of each history; may be repeated."),
-    ] = None
-    directions: Annotated[
-        list[Path] | None,
-        typer.Option(exists=True, help="Groups of directions of each history; may be repeated."),
-    ] = None
-    compress: Annotated[bool, typer.Option(help="Send frames deflated, without loss.")] = True
+    file: Annotated[Path, typer.Argument(exists=True)]
+    format: Annotated[str, typer.Option(metavar="hdf5|lance|arrays")] = ""
+    task: str = ""
+    history: Annotated[int | None, typer.Option(min=1)] = None
+    horizon: Annotated[int, typer.Option(min=1)] = 8
+    views: Annotated[list[Path] | None, typer.Option(exists=True)] = None
+    directions: Annotated[list[Path] | None, typer.Option(exists=True)] = None
+    compress: bool = True
 
     def run(self) -> None:
         """Uploads, or goes on with an upload."""
@@ -169,12 +167,18 @@ class Create(_Made, Printed, Server):
     **Example**
 
         acpc anchors create tworoom.h5 --task tworoom --anchors 100
+
+    Attributes:
+        dataset: HDF5 file below the server's dataset root.
+        task: Task preset, or task file at the server.
+        history: Frames of history.
+        horizon: Future frames H.
     """
 
-    dataset: Annotated[str, typer.Argument(help="HDF5 file below the server's dataset root.")]
-    task: Annotated[str, typer.Option(help="Task preset, or task file at the server.")]
-    history: Annotated[int, typer.Option(min=1, help="Frames of history.")] = 3
-    horizon: Annotated[int, typer.Option(min=1, help="Future frames H.")] = 8
+    dataset: str
+    task: Annotated[str, typer.Option()]
+    history: Annotated[int, typer.Option(min=1)] = 3
+    horizon: Annotated[int, typer.Option(min=1)] = 8
 
     def run(self) -> None:
         """Has the server draw and keep the windows."""

@@ -33,8 +33,7 @@ class CheckFit(OnAnchors, Followed, Server):
 
         acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
 
-    **Exit codes**: 0 it fits; 3 it surely does not; 5 undecided, or nothing moves; 4 the job failed
-    or was cancelled; 1 error; 2 usage; 130 interrupted.
+    Exits with 3 where it surely does not fit, 5 where that is undecided or nothing moves.
     """
 
     def run(self) -> None:
@@ -55,7 +54,7 @@ class CheckFit(OnAnchors, Followed, Server):
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         fit = ended.result().checkpoint.fit
         if fit is None:
-            render.note("error: nothing moves in these data, or the server is too old to say")
+            render.problem("nothing moves in these data, or the server is too old to say")
             raise typer.Exit(Exit.UNDECIDED)
         self.answer(fit, lambda: _show(self.checkpoint, fit))
         raise typer.Exit(_CODES.get(fit.outcome, Exit.UNDECIDED))

@@ -16,15 +16,16 @@ from typing import Any, ClassVar, get_args, get_type_hints
 
 import typer
 from acpc import contract
+from acpc.console import CommandGroup
 from acpc.contract import Wire, WireEnum, bounds_of
-from typer.core import TyperCommand, TyperGroup
-
-from acpc_lab.cli.protocol import Keys
+from typer.core import TyperCommand
 
 SERVER = "Server"
+Keys = Mapping[str, tuple[type[Any], str]]
+"""What a ``--protocol`` file may say: a key, or ``section.key``, for a field of a record."""
 
 
-class Group(TyperGroup):
+class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
@@ -36,7 +37,8 @@ class Group(TyperGroup):
 class Command(TyperCommand):
     """Runs the dataclass that typer makes of the options.
 
-    A command's own options come first in the help, then those of its bases in their order.
+    A command's own options come first in the help, then those of its bases in their order. What
+    says no help of its own is described by the ``Attributes`` of the docstring.
     """
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
@@ -45,6 +47,12 @@ class Command(TyperCommand):
         depth = {name: at for at, kind in reversed([*enumerate(kinds)]) for name in _declared(kind)}
         self.params.sort(key=lambda param: depth[param.name or ""])
         self.declared: type[Options] = kinds[0]
+        self.help = (self.help or "").partition("\n\nAttributes:")[0]
+        for param in self.params:
+            given: Any = param
+            given.help = given.help or about(self.declared, param.name or "") or None
+            if param.default is False:  # a flag that is off needs none to turn it off
+                param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
         """Reads the options, then runs the command."""

@@ -36,18 +36,16 @@ class Config(Printed):
         acpc config set target=gpu-host:50051 token_file=planner.key --profile lab
         acpc config use lab
         acpc config list
+
+    Attributes:
+        action: What to do.
+        words: To set, to unset; or to use.
+        profile: The profile to change [the one in use, or default].
     """
 
-    action: Annotated[
-        Literal["list", "set", "unset", "use", "delete"], typer.Argument(help="What to do.")
-    ] = "list"
-    words: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="[KEY=VALUE|KEY|PROFILE]...", help="To set, to unset; or to use."),
-    ] = None
-    profile: Annotated[
-        str, typer.Option(help="The profile to change [the one in use, or default].")
-    ] = ""
+    action: Annotated[Literal["list", "set", "unset", "use", "delete"], typer.Argument()] = "list"
+    words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE|KEY|PROFILE]...")] = None
+    profile: str = ""
 
     def run(self) -> None:
         """Shows or changes the file."""

@@ -12,7 +12,7 @@ from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, rea
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given, sets
+from acpc_lab.cli.command import Keys, given, sets
 from acpc_lab.cli.gates import Case, JunitOption, publish
 from acpc_lab.cli.options import (
     CheckpointName,
@@ -23,7 +23,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     read_grid,
 )
-from acpc_lab.cli.protocol import Keys, SettingsOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 
 
 class Selection(enum.StrEnum):
@@ -47,13 +47,14 @@ _BUDGET = keys_of(CemBudget, ("candidates", "elites", "iterations", "horizon"), 
 
 @dataclass(frozen=True, kw_only=True)
 class _Asked(Printed, Server):
-    """What every interactive command takes: a checkpoint, an input and other views."""
+    """What every interactive command takes: a checkpoint, an input and other views.
+
+    Attributes:
+        input: NPZ file with the arrays listed above.
+    """
 
     checkpoint: CheckpointName
-    input: Annotated[
-        Path,
-        typer.Option(exists=True, dir_okay=False, help="NPZ file with the arrays listed above."),
-    ]
+    input: Annotated[Path, typer.Option(exists=True, dir_okay=False)]
     shift: Shifts = None
     draws: Annotated[int | None, sets(PerturbationSet, "draws")] = None
     protocol: SettingsOption = None
@@ -150,15 +151,15 @@ class Certify(_Asked):
 
     A few draws promise little about the others: the answer says how large a share of all draws may
     still change the choice, with 95 % confidence. 149 certified draws show that it is below 2 %.
+
+    Attributes:
+        require: Exit with 3 unless every view is certified.
     """
 
     keys: ClassVar[Keys] = {**_VIEWS, **_PLANNER, **_POOL, **_MODE}
 
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites")] = None
-    require: Annotated[
-        Selection | None,
-        typer.Option(help="Exit with 3 unless every view is certified."),
-    ] = None
+    require: Selection | None = None
     junit: JunitOption = None
 
     def run(self) -> None:
@@ -198,14 +199,14 @@ class PlanPaired(_Asked):
 
         acpc plan-paired "$CHECKPOINT" --input moment.npz --shift gaussian_noise:0.02 \
             --draws 5 --require-certified || exit 1
+
+    Attributes:
+        require_certified: Exit with 3 unless every plan provably agrees.
     """
 
     keys: ClassVar[Keys] = {**_VIEWS, **_PLANNER, **_PAIRED, **_BUDGET, **_MODE}
 
-    require_certified: Annotated[
-        bool,
-        typer.Option("--require-certified", help="Exit with 3 unless every plan provably agrees."),
-    ] = False
+    require_certified: bool = False
     junit: JunitOption = None
 
     def run(self) -> None:

@@ -18,11 +18,11 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import given
+from acpc_lab.cli.command import Keys, given
 from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import JunitOption, case_of, publish
 from acpc_lab.cli.options import Population, Printed, Server, job_name
-from acpc_lab.cli.protocol import Keys, SettingsOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 
 _LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
 _HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
@@ -52,23 +52,18 @@ class Diff(Printed, Server):
     surely is, 5 where the intervals allow either.
 
         acpc diff deployed.json candidate.json --gate no-worse || exit 1
+
+    Attributes:
+        first: A score: a file of `--out`, or a job, by operations/ID or its ID.
+        second: The score that is compared with A, named likewise.
+        gate: no-worse: exit with 3 where B is surely worse than A, 5 undecided.
     """
 
     keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
 
-    first: Annotated[
-        str,
-        typer.Argument(
-            metavar="A", help="A score: a file of `--out`, or a job, by operations/ID or its ID."
-        ),
-    ]
-    second: Annotated[
-        str, typer.Argument(metavar="B", help="The score that is compared with A, named likewise.")
-    ]
-    gate: Annotated[
-        DiffGate | None,
-        typer.Option(help="no-worse: exit with 3 where B is surely worse than A, 5 undecided."),
-    ] = None
+    first: Annotated[str, typer.Argument(metavar="A")]
+    second: Annotated[str, typer.Argument(metavar="B")]
+    gate: DiffGate | None = None
     junit: JunitOption = None
     population: Population = None
     protocol: SettingsOption = None

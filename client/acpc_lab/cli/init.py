@@ -35,18 +35,21 @@ class Init(Options):
 
     `acpc score` finds the task file below the server's dataset root; `acpc anchors upload` takes it
     from here. The sweep file has every key in it, explained.
+
+    Attributes:
+        source: A dataset here, an HDF5 file or a folder; or the sweep file to write.
+        out: The task file to write [NAME.yaml].
+        frameskip: Environment steps between kept frames. No dataset says it: frameskip x action
+            width is the width of the action blocks that the checkpoint was trained on [5, marked
+            CHECK].
+        history: Frames of history.
+        labels: Coordinates of the state, from 0, whose median splits say which states are
+            different, for SR [the first two, marked CHECK].
+        force: Overwrite the task file.
     """
 
-    source: Annotated[
-        Path,
-        typer.Argument(
-            metavar="DATASET|SWEEP.YAML",
-            help="A dataset here, an HDF5 file or a folder; or the sweep file to write.",
-        ),
-    ]
-    out: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="The task file to write [NAME.yaml].")
-    ] = None
+    source: Annotated[Path, typer.Argument(metavar="DATASET|SWEEP.YAML")]
+    out: Annotated[Path | None, typer.Option(metavar="FILE")] = None
     format: Annotated[
         str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
     ] = ""
@@ -56,26 +59,10 @@ class Init(Options):
         str | None,
         typer.Option(help=f"Column whose row at the last frame is the endpoint state {_ASK}."),
     ] = None
-    frameskip: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=1000,
-            help="Environment steps between kept frames. No dataset says it: frameskip x action "
-            "width is the width of the action blocks that the checkpoint was trained on [5, "
-            "marked CHECK].",
-        ),
-    ] = None
-    history: Annotated[int, typer.Option(min=1, max=1000, help="Frames of history.")] = 3
-    labels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="A,B,...",
-            help="Coordinates of the state, from 0, whose median splits say which states are "
-            "different, for SR [the first two, marked CHECK].",
-        ),
-    ] = None
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the task file.")] = False
+    frameskip: Annotated[int | None, typer.Option(min=1, max=1000)] = None
+    history: Annotated[int, typer.Option(min=1, max=1000)] = 3
+    labels: Annotated[str | None, typer.Option(metavar="A,B,...")] = None
+    force: bool = False
 
     def run(self) -> None:
         """Writes the file, and of a dataset prints the columns."""

@@ -46,23 +46,17 @@ class List(Printed, Server):
 
         acpc list checkpoints --all
         acpc list jobs --filter 'state=failed AND created>=2026-01-31T08:00:00Z'
+
+    Attributes:
+        what: What to list.
+        filter: Of jobs: terms joined by AND: state=failed, kind=score_checkpoint, checkpoint=NAME,
+            created>=2026-01-31T08:00:00Z.
+        show_all: Also folders that cannot be loaded: why, and what to run.
     """
 
-    what: Annotated[
-        Literal["checkpoints", "datasets", "tasks", "shifts", "anchor-sets", "jobs"],
-        typer.Argument(help="What to list."),
-    ]
-    filter: Annotated[
-        str,
-        typer.Option(
-            help="Of jobs: terms joined by AND: state=failed, kind=score_checkpoint, "
-            "checkpoint=NAME, created>=2026-01-31T08:00:00Z."
-        ),
-    ] = ""
-    show_all: Annotated[
-        bool,
-        typer.Option("--all", help="Also folders that cannot be loaded: why, and what to run."),
-    ] = False
+    what: Literal["checkpoints", "datasets", "tasks", "shifts", "anchor-sets", "jobs"]
+    filter: str = ""
+    show_all: Annotated[bool, typer.Option("--all")] = False
 
     def run(self) -> None:
         """Lists it."""
@@ -132,9 +126,14 @@ class Show(ScoreOptions, Server):
         acpc show job 5f0c9a --out score.npz
         acpc show checkpoint lewm-tworooms
         acpc show anchor-set latest --contents -o json
+
+    Attributes:
+        what: What it is.
+        wait: Follow the job to its end.
+        contents: States and labels of the anchor set, and how far they lie apart.
     """
 
-    what: Annotated[Literal["checkpoint", "anchor-set", "job"], typer.Argument(help="What it is.")]
+    what: Literal["checkpoint", "anchor-set", "job"]
     name: Annotated[
         str,
         typer.Argument(
@@ -142,13 +141,8 @@ class Show(ScoreOptions, Server):
             "upload, or latest. A checkpoint: NAME[:FILE]."
         ),
     ]
-    wait: Annotated[bool, typer.Option("--wait", help="Follow the job to its end.")] = False
-    contents: Annotated[
-        bool,
-        typer.Option(
-            "--contents", help="States and labels of the anchor set, and how far they lie apart."
-        ),
-    ] = False
+    wait: bool = False
+    contents: bool = False
 
     def run(self) -> None:
         """Shows it."""
@@ -219,11 +213,15 @@ class Load(Printed, Server):
     **Example**
 
         acpc load lewm-tworooms --pin
+
+    Attributes:
+        pin: Keep it until it is unloaded.
+        unload: Free its memory instead.
     """
 
     checkpoint: CheckpointName
-    pin: Annotated[bool, typer.Option("--pin", help="Keep it until it is unloaded.")] = False
-    unload: Annotated[bool, typer.Option("--unload", help="Free its memory instead.")] = False
+    pin: bool = False
+    unload: bool = False
 
     def run(self) -> None:
         """Loads or unloads it."""
@@ -279,10 +277,14 @@ class Delete(Server):
     **Example**
 
         acpc delete job 5f0c9a
+
+    Attributes:
+        what: What it is.
+        name: Named as to `acpc show`.
     """
 
-    what: Annotated[Literal["anchor-set", "job"], typer.Argument(help="What it is.")]
-    name: Annotated[str, typer.Argument(help="Named as to `acpc show`.")]
+    what: Literal["anchor-set", "job"]
+    name: str
 
     def run(self) -> None:
         """Deletes it."""

@@ -33,27 +33,21 @@ class Limit(Asked, Followed, Server):
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
             --shift blur:3,5,9,15,31 --picture blur.png
+
+    Attributes:
+        shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a
+            number, its strong example; or the grid itself, as gaussian_noise:0.02,0.05,0.1 or
+            gaussian_noise:0.02..0.2/10.
+        steps: Even steps up to the strongest; each is scored.
+        request_id: A name for the grid; another one scores everything again.
+        picture: Also draw the curve, as .png or .svg.
     """
 
-    shift: Annotated[
-        str,
-        typer.Option(
-            metavar="KIND[:STRONGEST]",
-            help="The visual change and the strongest of it to score, as gaussian_noise:0.2; "
-            "without a number, its strong example; or the grid itself, as "
-            "gaussian_noise:0.02,0.05,0.1 or gaussian_noise:0.02..0.2/10.",
-        ),
-    ]
-    steps: Annotated[
-        int, typer.Option(min=1, max=256, help="Even steps up to the strongest; each is scored.")
-    ] = 10
-    request_id: Annotated[
-        str | None, typer.Option(help="A name for the grid; another one scores everything again.")
-    ] = None
+    shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
+    steps: Annotated[int, typer.Option(min=1, max=256)] = 10
+    request_id: str | None = None
     out: ScoreOut = None
-    picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="Also draw the curve, as .png or .svg.")
-    ] = None
+    picture: Annotated[Path | None, typer.Option(dir_okay=False)] = None
 
     def run(self) -> None:
         """Scores the grid, and says up to which severity the screen passes."""

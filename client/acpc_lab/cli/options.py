@@ -67,17 +67,13 @@ Concurrency = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Printed(Options):
-    """How an answer is printed."""
+    """How an answer is printed.
 
-    form: Annotated[
-        Format,
-        typer.Option(
-            "--output",
-            "-o",
-            help="table; wide: with every column and row; json; csv.",
-            callback=render.print_as,
-        ),
-    ] = Format.TABLE
+    Attributes:
+        form: table; wide: with every column and row; json; csv.
+    """
+
+    form: Annotated[Format, typer.Option("--output", "-o", callback=render.print_as)] = Format.TABLE
 
     @property
     def json(self) -> bool:
@@ -99,17 +95,22 @@ class Printed(Options):
 
 @dataclass(frozen=True, kw_only=True)
 class Followed(Printed):
-    """How an answer that takes a while is printed."""
+    """How an answer that takes a while is printed.
 
-    quiet: Annotated[
-        bool,
-        typer.Option("--quiet", "-q", help="Only the result and errors.", callback=render.be_quiet),
-    ] = False
+    Attributes:
+        quiet: Only the result and errors.
+    """
+
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=render.be_quiet)] = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class Server(Options):
-    """The server to ask. How to get in is said by a profile, or by variables (`acpc config`)."""
+    """The server to ask. How to get in is said by a profile, or by variables (`acpc config`).
+
+    Attributes:
+        profile: A connection of `acpc config` [the one in use].
+    """
 
     target: Annotated[
         str | None,
@@ -121,13 +122,7 @@ class Server(Options):
         ),
     ] = None
     profile: Annotated[
-        str | None,
-        typer.Option(
-            envvar="ACPC_PROFILE",
-            metavar="NAME",
-            help="A connection of `acpc config` [the one in use].",
-            rich_help_panel=SERVER,
-        ),
+        str | None, typer.Option(envvar="ACPC_PROFILE", metavar="NAME", rich_help_panel=SERVER)
     ] = None
 
     def connection(self, target: str | None = None) -> dict[str, Any]:
@@ -327,7 +322,7 @@ class AnchorCount(Options):
             DatasetAnchors,
             "episodes",
             metavar="WORDS|@FILE",
-            help="Only these: 0..99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
+            help="Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
         ),
     ] = None
 

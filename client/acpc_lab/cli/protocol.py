@@ -10,9 +10,8 @@ from acpc_client import Thresholds, load_thresholds
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import Keys
 
-Keys = Mapping[str, tuple[type[Any], str]]
-"""What a file may say: a key, or ``section.key``, for a field of a record."""
 READINGS = [str(reading) for reading in Reading if reading]
 ProtocolOption = Annotated[
     str | None,

@@ -49,43 +49,30 @@ class Report(Server):
         acpc report noise.sweep --out noise.html --figures figures/
         acpc report operations/5f0c9a --out job.html
         acpc report before.npz after.npz --out compared.html
+
+    Attributes:
+        sources: A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a
+            request id, latest); or files with scores.
+        figures: Also write figures here, as SVG, PNG and CSV.
+        title: Heading [the source's name].
+        shift: Name of the shift, for scores that were saved alone.
+        focus: Show this one's worst anchors; repeatable.
+        no_pictures: Do not ask a server for pictures.
+        label: Of a sweep: the label that is the augmentation level, the training run or the task;
+            repeatable.
     """
 
-    sources: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="SOURCE...",
-            help="A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a "
-            "request id, latest); or files with scores.",
-        ),
-    ]
+    sources: Annotated[list[str], typer.Argument(metavar="SOURCE...")]
     out: Annotated[Path, out_option("The HTML file to write.", (".html", ".htm"))] = Path(
         "report.html"
     )
-    figures: Annotated[
-        Path | None,
-        typer.Option(file_okay=False, help="Also write figures here, as SVG, PNG and CSV."),
-    ] = None
-    title: Annotated[str, typer.Option(help="Heading [the source's name].")] = ""
-    shift: Annotated[
-        str, typer.Option(help="Name of the shift, for scores that were saved alone.")
-    ] = ""
+    figures: Annotated[Path | None, typer.Option(file_okay=False)] = None
+    title: str = ""
+    shift: str = ""
     family_wise: FamilyWiseOption = FamilyWise.HOLM
-    focus: Annotated[
-        list[str] | None,
-        typer.Option(metavar="CHECKPOINT", help="Show this one's worst anchors; repeatable."),
-    ] = None
-    no_pictures: Annotated[
-        bool, typer.Option("--no-pictures", help="Do not ask a server for pictures.")
-    ] = False
-    label: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="level|run|task=LABEL",
-            help="Of a sweep: the label that is the augmentation level, the training run or the "
-            "task; repeatable.",
-        ),
-    ] = None
+    focus: Annotated[list[str] | None, typer.Option(metavar="CHECKPOINT")] = None
+    no_pictures: bool = False
+    label: Annotated[list[str] | None, typer.Option(metavar="level|run|task=LABEL")] = None
 
     def run(self) -> None:
         """Reads the sources, and writes the page."""

@@ -22,7 +22,7 @@ from acpc_client import (
 )
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import sets
+from acpc_lab.cli.command import Keys, sets
 from acpc_lab.cli.follow import ScoreOptions, exit_of, finish, follow, submitting
 from acpc_lab.cli.gates import by_gate, case_of, publish, reason
 from acpc_lab.cli.options import (
@@ -37,7 +37,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     read_grid,
 )
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
@@ -54,23 +54,19 @@ _KEYS = {
 
 @dataclass(frozen=True, kw_only=True)
 class OnAnchors(AnchorCount):
-    """A checkpoint, and the anchors that it is measured on."""
+    """A checkpoint, and the anchors that it is measured on.
+
+    Attributes:
+        dataset: HDF5 file below the server's dataset root.
+        task: Task preset, or task file at the server.
+        anchor_set: Anchor set, in place of --dataset and --task: its digest or a beginning of it,
+            the request id of its upload, or latest.
+    """
 
     checkpoint: CheckpointName
-    dataset: Annotated[
-        str | None, typer.Option(help="HDF5 file below the server's dataset root.")
-    ] = None
-    task: Annotated[str | None, typer.Option(help="Task preset, or task file at the server.")] = (
-        None
-    )
-    anchor_set: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIGEST",
-            help="Anchor set, in place of --dataset and --task: its digest or a beginning of it, "
-            "the request id of its upload, or latest.",
-        ),
-    ] = None
+    dataset: str | None = None
+    task: str | None = None
+    anchor_set: Annotated[str | None, typer.Option(metavar="DIGEST")] = None
 
     def source(self, **drawn: Any) -> DatasetAnchors | str:  # noqa: ANN401 - of DatasetAnchors
         """The anchors, drawn so.
@@ -90,17 +86,15 @@ class OnAnchors(AnchorCount):
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(OnAnchors):
-    """What is scored, on which anchors, and how."""
+    """What is scored, on which anchors, and how.
+
+    Attributes:
+        reference: Unaugmented checkpoint of the same task; without it none can pass.
+    """
 
     keys: ClassVar[Keys] = _KEYS
 
-    reference: Annotated[
-        str | None,
-        typer.Option(
-            metavar="CHECKPOINT",
-            help="Unaugmented checkpoint of the same task; without it none can pass.",
-        ),
-    ] = None
+    reference: Annotated[str | None, typer.Option(metavar="CHECKPOINT")] = None
     protocol: ProtocolOption = None
     population: Population = None
     until_decided: Annotated[
@@ -172,15 +166,15 @@ class Score(Asked, ScoreOptions, Server):
     most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
     and nearly all that clearly fail; near a threshold no number may do. With
     `--population trajectories` it takes several times as many episodes.
+
+    Attributes:
+        request_id: The same id gives the same job, however often it is sent.
+        no_wait: Print the job's name and leave.
     """
 
     shift: Shift
-    request_id: Annotated[
-        str | None, typer.Option(help="The same id gives the same job, however often it is sent.")
-    ] = None
-    no_wait: Annotated[bool, typer.Option("--no-wait", help="Print the job's name and leave.")] = (
-        False
-    )
+    request_id: str | None = None
+    no_wait: bool = False
 
     def run(self) -> None:
         """Submits a job for each shift, follows them, and judges."""
@@ -263,6 +257,6 @@ class Score(Asked, ScoreOptions, Server):
             for sentence in [*claims(data), *failing(data)]:
                 render.prose(sentence)
             render.prose(render.asked(ended[0], shifts=len(shifts)))
-            render.table(("shift", "relative IR", "SR", "verdict", "95 % sure of all"), rows)
+            render.table(("shift", "relative IR", "SR", "verdict", "sure, all together"), rows)
         publish("acpc score", cases, self.junit)
         raise typer.Exit(exit_of(found))

@@ -13,7 +13,7 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Options, group, in_words
+from acpc_lab.cli.command import Command, Keys, Options, group, in_words
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
@@ -26,7 +26,7 @@ from acpc_lab.cli.options import (
     reported,
 )
 from acpc_lab.cli.progress import ProgressView, shown
-from acpc_lab.cli.protocol import Keys, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.studies import STUDIES, bundle
 from acpc_lab.tables import read_rows, sha256, to_csv
 
@@ -72,29 +72,23 @@ class Run(Followed, AnchorCount, Server):
         acpc study run drift --checkpoints unaugmented.csv --out drift/
         acpc study run drift --rows drift/rows.csv --protocol '{alpha: 10}'
         acpc study run thresholds --rows sweep.csv --thresholds thresholds.json
+
+    Attributes:
+        name: Which study.
+        rows: Rows that were measured before, as CSV.
+        checkpoints: Checkpoints to measure at the server, as CSV; needs --out.
+        out: Write a bundle: rows, summary, figures.
+        shifts: Instead of the paper's; KIND:A,B is a grid.
+        family: Whose thresholds to write, where the rows have several families.
+        thresholds_from: Of shifts: a threshold study's.
     """
 
-    name: Annotated[str, typer.Argument(metavar="STUDY", help="Which study.")]
-    rows: Annotated[
-        Path | None, typer.Option(help="Rows that were measured before, as CSV.", **_FILE)
-    ] = None
-    checkpoints: Annotated[
-        Path | None,
-        typer.Option(help="Checkpoints to measure at the server, as CSV; needs --out.", **_FILE),
-    ] = None
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", file_okay=False, help="Write a bundle: rows, summary, figures."
-        ),
-    ] = None
+    name: Annotated[str, typer.Argument(metavar="STUDY")]
+    rows: Annotated[Path | None, typer.Option(**_FILE)] = None
+    checkpoints: Annotated[Path | None, typer.Option(**_FILE)] = None
+    out: Annotated[Path | None, typer.Option(metavar="FOLDER", file_okay=False)] = None
     protocol: ProtocolOption = None
-    shifts: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--shift", metavar="KIND:SEVERITY", help="Instead of the paper's; KIND:A,B is a grid."
-        ),
-    ] = None
+    shifts: Annotated[list[str] | None, typer.Option("--shift", metavar="KIND:SEVERITY")] = None
     thresholds: Annotated[
         Path | None,
         out_option(
@@ -103,14 +97,9 @@ class Run(Followed, AnchorCount, Server):
             "--thresholds",
         ),
     ] = None
-    family: Annotated[
-        str, typer.Option(help="Whose thresholds to write, where the rows have several families.")
-    ] = ""
+    family: str = ""
     thresholds_from: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FOLDER", exists=True, file_okay=False, help="Of shifts: a threshold study's."
-        ),
+        Path | None, typer.Option(metavar="FOLDER", exists=True, file_okay=False)
     ] = None
 
     def run(self) -> None:
@@ -340,9 +329,12 @@ class Paper(Options):
     **Example**
 
         acpc study paper shifts > pairs.csv && acpc study run shifts --rows pairs.csv
+
+    Attributes:
+        study: shifts or collapse.
     """
 
-    study: Annotated[str, typer.Argument(metavar="STUDY", help="shifts or collapse.")]
+    study: Annotated[str, typer.Argument(metavar="STUDY")]
 
     def run(self) -> None:
         """Prints them."""

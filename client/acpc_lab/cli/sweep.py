@@ -41,9 +41,13 @@ Out = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class _File(Server):
-    """A sweep file, and the server of the sweep."""
+    """A sweep file, and the server of the sweep.
 
-    file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", exists=True, help="The sweep file.")]
+    Attributes:
+        file: The sweep file.
+    """
+
+    file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", exists=True)]
 
     @contextmanager
     def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
@@ -74,30 +78,23 @@ class Run(Followed, _File):
 
     The exit code is that of the worst cell. A checkpoint that is its own reference is there for
     comparison and does not count. With `--submit-only`: 0 all submitted, 4 some rejected.
+
+    Attributes:
+        watch: Follow what was submitted; submit nothing.
+        submit_only: Submit every cell at once, and leave.
+        rescan: Resolve names again: new checkpoints join the sweep.
+        drop: Leave out submitted cells the file no longer has.
+        no_gate: Exit with 0 although a cell fails the screen.
+        gate: confident: exit with 3 for what surely fails, 5 for undecided [the file's].
     """
 
-    watch: Annotated[
-        bool, typer.Option("--watch", help="Follow what was submitted; submit nothing.")
-    ] = False
-    submit_only: Annotated[
-        bool, typer.Option("--submit-only", help="Submit every cell at once, and leave.")
-    ] = False
-    rescan: Annotated[
-        bool, typer.Option("--rescan", help="Resolve names again: new checkpoints join the sweep.")
-    ] = False
-    drop: Annotated[
-        bool, typer.Option("--drop", help="Leave out submitted cells the file no longer has.")
-    ] = False
+    watch: bool = False
+    submit_only: bool = False
+    rescan: bool = False
+    drop: bool = False
     concurrency: Concurrency = None
-    no_gate: Annotated[
-        bool, typer.Option("--no-gate", help="Exit with 0 although a cell fails the screen.")
-    ] = False
-    gate: Annotated[
-        Gate | None,
-        typer.Option(
-            help="confident: exit with 3 for what surely fails, 5 for undecided [the file's]."
-        ),
-    ] = None
+    no_gate: bool = False
+    gate: Gate | None = None
     family_wise: FamilyWiseOption = FamilyWise.HOLM
     out: Out = None
     junit: JunitOption = None
@@ -169,17 +166,16 @@ class Show(Printed, _File):
         acpc sweep show noise.yaml --plan       # which cells the file means; submits nothing
         acpc sweep show noise.yaml              # where it is
         acpc sweep show noise.sweep --out noise.csv
+
+    Attributes:
+        plan: List the cells that the file means at this server.
+        offline: Only what this machine knows; ask no server.
+        anchors: In CSV: a row per cell and anchor, not per cell.
     """
 
-    plan: Annotated[
-        bool, typer.Option("--plan", help="List the cells that the file means at this server.")
-    ] = False
-    offline: Annotated[
-        bool, typer.Option("--offline", help="Only what this machine knows; ask no server.")
-    ] = False
-    anchors: Annotated[
-        bool, typer.Option("--anchors", help="In CSV: a row per cell and anchor, not per cell.")
-    ] = False
+    plan: bool = False
+    offline: bool = False
+    anchors: bool = False
     family_wise: FamilyWiseOption = FamilyWise.HOLM
     out: Out = None
 

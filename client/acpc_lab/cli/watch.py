@@ -149,52 +149,30 @@ class Watch(Followed, Server):
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
     `--once` a watch goes on until it is stopped. `--junit` is written when it ends.
+
+    Attributes:
+        directory: The folder in which checkpoints appear, or below.
+        sweep: The sweep file.
+        prefix: What the server calls DIRECTORY: its path below --checkpoint-root [DIRECTORY is that
+            root].
+        once: Score what is there now, and leave: for cron and pipelines.
+        interval: From one look to the next.
+        settle: A file whose format does not tell its end is whole when unchanged for so long.
+        gate: Which verdict counts, here and for --on-fail [the file's].
+        on_fail: Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT,
+            ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and
+            ACPC_RESULTS (the folder), and the JSON of its scores on stdin.
     """
 
-    directory: Annotated[
-        Path,
-        typer.Argument(file_okay=False, help="The folder in which checkpoints appear, or below."),
-    ]
-    sweep: Annotated[
-        Path,
-        typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False, help="The sweep file."),
-    ]
-    prefix: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="What the server calls DIRECTORY: its path below --checkpoint-root "
-            "[DIRECTORY is that root].",
-        ),
-    ] = ""
-    once: Annotated[
-        bool,
-        typer.Option("--once", help="Score what is there now, and leave: for cron and pipelines."),
-    ] = False
-    interval: Annotated[
-        float, typer.Option(min=0.1, metavar="SECONDS", help="From one look to the next.")
-    ] = 2.0
-    settle: Annotated[
-        float,
-        typer.Option(
-            min=0.1,
-            metavar="SECONDS",
-            help="A file whose format does not tell its end is whole when unchanged for so long.",
-        ),
-    ] = 10.0
+    directory: Annotated[Path, typer.Argument(file_okay=False)]
+    sweep: Annotated[Path, typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False)]
+    prefix: Annotated[str, typer.Option(metavar="NAME")] = ""
+    once: bool = False
+    interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 2.0
+    settle: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 10.0
     concurrency: Concurrency = None
-    gate: Annotated[
-        Gate | None, typer.Option(help="Which verdict counts, here and for --on-fail [the file's].")
-    ] = None
-    on_fail: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COMMAND",
-            help="Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT, "
-            "ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and "
-            "ACPC_RESULTS (the folder), and the JSON of its scores on stdin.",
-        ),
-    ] = None
+    gate: Gate | None = None
+    on_fail: Annotated[str | None, typer.Option(metavar="COMMAND")] = None
     junit: JunitOption = None
 
     def run(self) -> None:
@@ -225,6 +203,6 @@ class Watch(Followed, Server):
                 once=self.once,
                 interval=self.interval,
                 concurrency=self.concurrency,
-                patience=self.connection(None).get("patience"),
+                patience=self.connection(watching.spec.target).get("patience"),
                 on_update=on_update,
             )

@@ -66,7 +66,7 @@ class FrameSources:
 
     def frames(self, frames: np.ndarray) -> list[FrameSource]:
         """Make a source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
-        prefix = self._prefix + f"{frames.shape[1:]}{frames.dtype}".encode()
+        prefix = self._prefix + f"{frames.shape[1:]}{frames.dtype.char}".encode()
         return [
             FrameSource(_digest(prefix, np.ascontiguousarray(frame).data), frames, row, 1)
             for row, frame in enumerate(frames)

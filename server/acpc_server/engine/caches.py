@@ -75,14 +75,19 @@ class CheckpointCache:
         self._pinned: set[Key] = set()
 
     def get(
-        self, name: str, weights: str = "", digest: str = "", model_digest: str = ""
+        self,
+        name: str,
+        weights: str = "",
+        digest: str = "",
+        model_digest: str = "",
+        loaded: CachedCheckpoint | None = None,
     ) -> CachedCheckpoint:
-        """Return a loaded checkpoint, reading it when needed.
+        """Return a loaded checkpoint, ``loaded`` where it is at hand, reading it when needed.
 
         Raises FailedPrecondition: A digest does not begin as asked, with at least 8 digits, or the
         loader rejects it; NotFound, InvalidArgument, PermissionDenied: From the loader.
         """
-        loaded = self._obtain(name, weights)
+        loaded = loaded or self._obtain(name, weights)
         card = loaded.model.card
         asked = ("digest", card.digest, digest), ("model_digest", card.model_digest, model_digest)
         for what, found, wanted in asked:
@@ -94,12 +99,12 @@ class CheckpointCache:
                 )
         return loaded
 
-    def is_loaded(self, name: str, weights: str) -> bool:
-        """Whether :meth:`get` would read no weights now."""
+    def at_hand(self, name: str, weights: str) -> CachedCheckpoint | None:
+        """Return what :meth:`get` would return without reading weights; None where it has to."""
         try:
-            return self._fresh(find_checkpoint(self._root, name, weights)) is not None
+            return self._held(find_checkpoint(self._root, name, weights))
         except AcpcError:
-            return False  # as get will say
+            return None  # as get will say
 
     def loaded(self) -> list[str]:
         """List the names of what is loaded, least recently used first."""
@@ -148,12 +153,10 @@ class CheckpointCache:
 
     def _obtain(self, name: str, weights: str) -> CachedCheckpoint:
         stored = find_checkpoint(self._root, name, weights)
+        if (loaded := self._held(stored)) is not None:
+            return loaded
         key = _key(stored)
         with self._lock:
-            loaded = self._fresh(stored)
-            if loaded is not None:
-                self._loaded.move_to_end(key)
-                return loaded
             turn = self._loading.setdefault(key, threading.Lock())
         with turn:  # and look again: others have perhaps loaded it meanwhile
             try:
@@ -161,6 +164,12 @@ class CheckpointCache:
                 return self._fresh(stored) or self._load(stored)
             finally:
                 self._loading.pop(key, None)
+
+    def _held(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
+        with self._lock:
+            if (loaded := self._fresh(stored)) is not None:
+                self._loaded.move_to_end(_key(stored))
+            return loaded
 
     def _fresh(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
         loaded = self._loaded.get(_key(stored))

@@ -140,10 +140,10 @@ class DeviceClient:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         self._queue.put(chunk)
         try:
-            async with asyncio.timeout(remaining):
+            async with asyncio.timeout(remaining) as limit:
                 return await chunk.future
         except TimeoutError:
-            if not chunk.future.cancelled():  # the model's own
+            if not limit.expired():  # the model's own
                 raise
             context.cancel()
             if not context.waits:

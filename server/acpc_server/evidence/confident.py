@@ -27,7 +27,7 @@ class ConfidentVerdict:
     ) -> None:
         self._ratio, self._sr = numbers.ir_relative, numbers.sr
         self._reference_sr = numbers.reference_sr
-        self._drawn, self._quantile = numbers.count, quantile
+        self._drawn, self._windows, self._quantile = numbers.count, numbers.windows, quantile
         self._pairs, self._dataset = numbers.pairs, numbers.dataset
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
 
@@ -90,7 +90,10 @@ class ConfidentVerdict:
         return Interval(point - at - float(below), point - at + float(above), DERIVED)
 
     def drawn_to_decide(self) -> int | None:
-        """Return windows, or trajectories, in all that would probably clear the thresholds."""
+        """Return windows, or trajectories, in all that would probably clear the thresholds.
+
+        Of a dataset not more than it has: squared widths go as 1/n - 1/N (Cochran 1977).
+        """
         if self.outcome()[0] is not Outcome.UNDECIDED:
             return None
         ratio, sr = self._ratio, self._sr
@@ -100,10 +103,12 @@ class ConfidentVerdict:
             growth.append(self._growth_of_ratio(ratio))
             passes.append(ratio.point <= self._t_ir)
         failing = [g for g, passed in zip(growth, passes, strict=True) if not passed]
-        wanted = min(failing) if failing else max(growth)
-        if wanted * self._drawn >= _ENDLESS:
+        wanted = self._drawn * (min(failing) if failing else max(growth))
+        if math.isinf(wanted):
             return None
-        return max(self._drawn + 1, math.ceil(wanted * self._drawn))
+        if self._windows:
+            wanted = 1 / (1 / self._windows + (1 - self._drawn / self._windows) / wanted)
+        return None if wanted >= _ENDLESS else max(self._drawn + 1, math.ceil(wanted - 1e-9))
 
     @property
     def _growth_to_a_bound(self) -> float:

@@ -51,12 +51,14 @@ class Numbers:
     Attributes:
         count: What was drawn: windows or trajectories.
         pairs: Anchors that have a partner.
+        windows: Those that windows were drawn of; None where trajectories were, or it is not known.
         dataset: Whether windows were drawn.
         unseen: Share of the population's windows that is like nothing drawn, a value a resample.
     """
 
     count: int
     pairs: int
+    windows: int | None
     dataset: bool
     unseen: Float64[np.ndarray, "resamples"]
     ir_raw: Resampled
@@ -94,7 +96,7 @@ class Numbers:
         count, pairs = int(group.max()) + 1, int(checkpoint.eligible.sum())
         unseen.sort()
         if reference is None:
-            return cls(count, pairs, dataset, unseen, own.ir_raw(), own.sr())
+            return cls(count, pairs, windows, dataset, unseen, own.ir_raw(), own.sr())
         ratio = verdict.relative_ir(own.radius_at, other.radius_at)
         low, high = np.ones((2, options.resamples))
         if other is not own:
@@ -103,7 +105,7 @@ class Numbers:
                 high = np.nan_to_num(own.ir_high / other.ir_low, nan=math.inf, posinf=math.inf)
         relative = own.resampled(ratio, low, high)
         raw, sr = (own.ir_raw(), own.sr()), (other.ir_raw(), other.sr())
-        return cls(count, pairs, dataset, unseen, *raw, relative, *sr)
+        return cls(count, pairs, windows, dataset, unseen, *raw, relative, *sr)
 
 
 class _Side:

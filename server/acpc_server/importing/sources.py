@@ -51,15 +51,19 @@ def find_run(source: Path, config: Path | None = None) -> Run:
     if not source.is_dir():
         raise NotFound(f"{source} does not exist")
     folder = _snapshot(source)
-    if command := _distributed(folder):
-        raise FailedPrecondition(
-            f"{source} is a distributed checkpoint, in files of several processes; where it was "
-            f"written make one file of it, and import that: {command}",
-            reason="CHECKPOINT_WEIGHTS_REFUSED",
-        )
     places = (folder, folder / "checkpoints")
-    files = next((found for place in places if (found := _weights(place))), ())
+    files: tuple[Path, ...] = ()
+    if not _distributed(folder):
+        files = next((found for place in places if (found := _weights(place))), ())
     if not files:
+        inner = (sub for place in places for sub in sorted(place.glob("*/")))  # as in weights/
+        for one in (folder, *inner):
+            if command := _distributed(one):
+                raise FailedPrecondition(
+                    f"{one} is a distributed checkpoint, in files of several processes; where it "
+                    f"was written make one file of it, and import that: {command}",
+                    reason="CHECKPOINT_WEIGHTS_REFUSED",
+                )
         raise NotFound(f"{source}: no weights file ({', '.join('*' + x for x in SUFFIXES)})")
     return Run(source, files, config or _config(files[0].parent))
 

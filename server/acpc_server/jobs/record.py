@@ -59,6 +59,8 @@ POSTGRES_CONNECTION = {
     "keepalives_interval": "2",
     "keepalives_count": "3",
     "tcp_user_timeout": "10000",
+    # It ends a transaction whose host has stopped in the middle of it, and frees its locks.
+    "options": "-c idle_in_transaction_session_timeout=60s",
 }
 # Jobs deleted at a time, so that no heartbeat is late.
 BATCH = 20

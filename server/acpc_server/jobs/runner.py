@@ -4,14 +4,12 @@ DBOS is a process-wide singleton, so a process runs the jobs of one service at a
 """
 
 import logging
-import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from functools import cache
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-import sqlalchemy as sa
 import structlog
 from dbos import DBOS, DBOSConfig, DBOSPortableJSONSerializer, PortableWorkflowError
 from dbos import error as dbos_error
@@ -27,11 +25,6 @@ MAX_STARTS = 50
 # more in PostgreSQL, which several hosts ask.
 QUEUE_SECONDS = 0.5
 POSTGRES_QUEUE_SECONDS = 1.5
-# While the record is away, what waits for it tries again after this.
-RETRY_SECONDS = 2.0
-# PostgreSQL ends a transaction whose host has stopped in the middle of it, and frees its locks.
-IDLE_TRANSACTION_SECONDS = 60
-
 Runner: TypeAlias = Callable[[str, str, Json, str, str], "Json | JobFailure | None"]
 """Runs a job, by its kind, id and spec, the stamp it was accepted with, and its owner.
 
@@ -86,7 +79,6 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
     """
     global _runner  # noqa: PLW0603  DBOS calls the workflow by name, in any thread
     _runner = runner
-    closing = threading.Event()
     config = DBOSConfig(
         name=APPLICATION,
         system_database_url=record.url.render_as_string(hide_password=False),
@@ -97,11 +89,7 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
         # Messages between workflows, which jobs do not send: ten milliseconds would be 100 wakes.
         notification_coalesce_sec=0.5,
     )
-    if record.postgres:
-        config["system_database_engine"] = engine = _patient_engine(record.url, closing)
-        _launched.callback(engine.dispose)
     _launched.callback(DBOS.destroy)
-    _launched.callback(closing.set)  # first of all when it closes
     DBOS(config=config)
     _log_as_server()
     DBOS.launch()
@@ -116,34 +104,6 @@ def launch(record: Record, executor_id: str, concurrency: int, runner: Runner) -
 def close() -> None:
     """Stop taking jobs and drop every connection."""
     _launched.close()
-
-
-def _patient_engine(url: sa.URL, closing: threading.Event) -> sa.Engine:
-    """Connect DBOS to PostgreSQL, trying again every two seconds until closing.
-
-    DBOS by itself tries again too, but rests longer and longer, up to a minute and a half.
-    """
-    # DBOS's own settings, which it does not apply to an engine that it is given.
-    engine = sa.create_engine(
-        url, pool_size=20, max_overflow=0, pool_timeout=30, pool_pre_ping=True
-    )
-
-    @sa.event.listens_for(engine, "do_connect")
-    def connect(dialect: Any, _: object, args: list[Any], options: dict[str, Any]) -> Any:  # noqa: ANN401
-        while True:
-            try:
-                made = dialect.connect(*args, **options)
-            except dialect.loaded_dbapi.OperationalError as error:
-                log.warning("job_database_away", cause=first_line(error))
-                if closing.wait(RETRY_SECONDS):
-                    raise
-            else:
-                limit = IDLE_TRANSACTION_SECONDS * 1000
-                made.execute(f"SET idle_in_transaction_session_timeout = {limit}")
-                made.commit()
-                return made
-
-    return engine
 
 
 def _log_as_server() -> None:

@@ -151,9 +151,11 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
         )
     if files:
         return files[0]
+    look = look_into(folder, name)
+    instead = f": {look.problem}; next: {look.command}" if look and look.command else ""
     raise NotFound(
         f"checkpoint {name!r} has no weights file ({PREFERRED_WEIGHTS}, weights_epoch_N.pt, "
-        "*.safetensors or *.ckpt)"
+        f"*.safetensors or *.ckpt){instead}"
     )
 
 

@@ -25,7 +25,7 @@ from acpc.contract import (
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import receipt_pb2
 
-from acpc_server.engine import CheckpointCache, DeviceClient, Work
+from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient, Work
 from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.interactive import (
     RETURNS,
@@ -151,7 +151,7 @@ class DiagnosticServicer:
         call: Call,
         context: RequestContext,
         ref: receipt_pb2.CheckpointRef | None,
-        prepare: Callable[[RequestContext], Work[T]],
+        prepare: Callable[[RequestContext, CachedCheckpoint | None], Work[T]],
     ) -> T:
         """Prepare a request's work, have the device do it, and make the answer.
 
@@ -159,28 +159,35 @@ class DiagnosticServicer:
         millisecond or so. A worker does it for a large message, a checkpoint ``ref`` that is to be
         loaded, and work in pieces.
         """
-        if call.small and (ref is None or self._checkpoints.is_loaded(ref.name, ref.weights)):
-            work = prepare(context)
+        loaded = None if ref is None else self._checkpoints.at_hand(ref.name, ref.weights)
+        if call.small and (ref is None or loaded is not None):
+            work = prepare(context, loaded)
             if not self._engine.is_large(work):
                 return work.finish(await self._engine.ask(work, context))
             return await call.aside(self._engine.run, work, context)
-        return await call.aside(lambda: self._engine.run(prepare(context), context))
+        return await call.aside(lambda: self._engine.run(prepare(context, loaded), context))
 
     def _pair(
-        self, request: pb.ComparePairRequest, context: RequestContext
+        self,
+        request: pb.ComparePairRequest,
+        context: RequestContext,
+        loaded: CachedCheckpoint | None,
     ) -> Work[pb.ComparePairResponse]:
         asked = read(PairRequest, request)
         identity = request_id(asked)
         require_views(asked.views)
-        checkpoint = load(self._checkpoints, asked.checkpoint)
+        checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
         work = self._comparison.work(checkpoint, asked, context)
         return work.then(lambda found: _answered(found, identity, context).to_message())
 
     def _pool(
-        self, request: pb.CertifyPoolRequest, context: RequestContext
+        self,
+        request: pb.CertifyPoolRequest,
+        context: RequestContext,
+        loaded: CachedCheckpoint | None,
     ) -> Work[pb.CertifyPoolResponse]:
         asked = read(PoolRequest, request)
-        identity, moment = request_id(asked), self._prepare(asked)
+        identity, moment = request_id(asked), self._prepare(asked, loaded)
         work = pool_work(moment, asked.candidates, context, asked)
         return work.then(lambda found: _answered(found, identity, context).to_message())
 
@@ -199,9 +206,10 @@ class DiagnosticServicer:
         ).run(context)
         return _answered(plans, identity, context).to_message()
 
-    def _prepare(self, asked: PlannerMoment) -> Moment:
+    def _prepare(self, asked: PlannerMoment, loaded: CachedCheckpoint | None = None) -> Moment:
         require_views(asked.views)
-        return self._planner.prepare(load(self._checkpoints, asked.checkpoint), asked)
+        checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
+        return self._planner.prepare(checkpoint, asked)
 
     def _start(self, message: pb.PlanRequest, context: RequestContext) -> tuple[str, EncodedMoment]:
         if message.WhichOneof("message") != "start":
@@ -220,7 +228,11 @@ def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanS
 
 
 def _next_pool(
-    moment: EncodedMoment, message: pb.PlanRequest, identity: str, context: RequestContext
+    moment: EncodedMoment,
+    message: pb.PlanRequest,
+    identity: str,
+    context: RequestContext,
+    _: CachedCheckpoint | None,
 ) -> Work[pb.PlanCertificate]:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool, or another start")

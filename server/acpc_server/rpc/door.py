@@ -27,7 +27,7 @@ from grpc_status import rpc_status
 from acpc_server.errors import AcpcError, DeadlineExceeded, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Call, Identify, Method, admit_all
-from acpc_server.rpc.limits import Limits, ReadLimit
+from acpc_server.rpc.limits import Limits
 from acpc_server.rpc.workers import Workers
 
 log = structlog.get_logger("acpc.door")
@@ -94,10 +94,10 @@ class Door(grpc.GenericRpcHandler):
                 continue
             counted = ["calls"]
             counted += ["streams"] * method.streams + ["uploads"] * (method.name in holds)
-            served = _Served(
-                self, method, behaviour, limits or self._limits, workers, tuple(counted), check
-            )
             many = inspect.isasyncgenfunction(behaviour)
+            on_loop = many or inspect.iscoroutinefunction(behaviour)
+            given = limits or self._limits, workers, tuple(counted), check, on_loop
+            served = _Served(self, method, behaviour, *given)
             make = grpc.stream_stream_rpc_method_handler
             make = make if many else grpc.stream_unary_rpc_method_handler
             self._handlers[method.path] = make(served.serve)
@@ -163,6 +163,7 @@ class _Served:
     workers: Workers
     counted: tuple[str, ...]
     check: Callable[[Call], None]
+    on_loop: bool
 
     async def serve(self, _messages: object, context: Any) -> bytes | None:  # noqa: ANN401
         """Serve a call; gRPC awaits this for each."""
@@ -210,27 +211,21 @@ class _Served:
     async def _answer(self, call: Call, context: Any) -> bytes | None:  # noqa: ANN401
         """Read the message and have it answered; returns the answer, unless all were sent."""
         if self.method.streams:
-            self.door.long_calls.add(call)
-            answer = self.behaviour(partial(self._messages, call), call)
+            given: Any = partial(call.messages, identify=self.door.identify)
         else:
             self.check(call)
-            message = await call.first()
-            if inspect.iscoroutinefunction(self.behaviour):
-                self.door.long_calls.add(call)
-            elif not inspect.isasyncgenfunction(self.behaviour):
-                return await call.aside(self._work, message, call)
-            answer = self.behaviour(message, call)
+            given = await call.first()
+            if not self.on_loop:
+                return await call.aside(self._work, given, call)
+        self.door.long_calls.add(call)
+        answer = self.behaviour(given, call)
         if not isinstance(answer, AsyncIterator):
             data: bytes = (await answer).SerializeToString()
             return data
-        self.door.long_calls.add(call)
         async with aclosing(answer):  # type: ignore[type-var]
             async for one in answer:
                 await _send(context, one.SerializeToString())
         return None
-
-    def _messages(self, call: Call, limit: ReadLimit) -> AsyncIterator[Any]:
-        return call.messages(limit, self.door.identify)
 
     def _work(self, message: Any, call: Call) -> bytes:  # noqa: ANN401
         data: bytes = self.behaviour(message, call).SerializeToString()

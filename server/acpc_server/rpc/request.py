@@ -112,11 +112,14 @@ def population_of(asked: EvidenceOptions, source: AnySource) -> Population:
 
 
 def load(
-    checkpoints: CheckpointCache, ref: CheckpointRef, field: str = "checkpoint"
+    checkpoints: CheckpointCache,
+    ref: CheckpointRef,
+    field: str = "checkpoint",
+    loaded: CachedCheckpoint | None = None,
 ) -> CachedCheckpoint:
-    """Load the checkpoint that the request's ``field`` names."""
+    """Load the checkpoint that the request's ``field`` names, unless it is at hand."""
     try:
-        loaded = checkpoints.get(ref.name, ref.weights, ref.digest, ref.model_digest)
+        loaded = checkpoints.get(ref.name, ref.weights, ref.digest, ref.model_digest, loaded)
     except InvalidArgument as error:
         raise error.moved("checkpoint", field) from error
     if field == "checkpoint":

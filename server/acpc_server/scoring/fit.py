@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 
 import numpy as np
 import torch
@@ -56,15 +57,28 @@ def foreign_rows(trajectory: Int64[np.ndarray, "stop"], rows: range) -> Int64[np
     return np.array(found, np.int64)
 
 
+def _batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
+    left = iter(names)
+    while part := list(islice(left, size)):
+        yield part
+
+
 def shard_errors(
-    anchors: Anchors, clean: Tensor, predicted: Tensor, start: int, stop: int, rollout: Rollout
+    anchors: Anchors,
+    clean: Tensor,
+    predicted: Tensor,
+    *,
+    start: int,
+    stop: int,
+    rollout: Rollout,
+    at_once: int,
 ) -> Errors:
     """Measure errors of anchors from ``start`` on, of a shard that ends at ``stop``; (n, H) each.
 
     ``own`` of the model, ``still`` of the last observed latent; of the first anchors, NaN after
     them, also ``foreign``, with the current and future blocks of another trajectory, and those with
-    mistaken actions undone. ``clean`` are latents of history and future, (n, h + H, dim). Each
-    variant rolls in calls of its own, so that no other number depends on it.
+    mistaken actions undone. ``clean`` are latents of history and future, (n, h + H, dim). They roll
+    ``at_once`` variants a call, apart from all else, so that no other number depends on them.
     """
     errors = dict(zip(("own", "still"), clean_errors(clean, predicted), strict=True))
     count, history = min(start + len(clean), FIT_ANCHORS) - start, anchors.history
@@ -78,10 +92,13 @@ def shard_errors(
     variants["foreign"] = np.concatenate(
         [past, anchors.action_blocks[other, history - 1 :]], axis=1
     )
-    for name, blocks in variants.items():
-        rolled = rollout(clean[:count, :history], torch.from_numpy(blocks))
-        errors[name] = np.full_like(errors["own"], np.nan)
-        errors[name][:count] = clean_errors(clean[:count], rolled)[0]
+    for names in _batched(variants, at_once):
+        histories = clean[:count, :history].repeat(len(names), 1, 1)
+        blocks = np.concatenate([variants[name] for name in names])
+        rolled = rollout(histories, torch.from_numpy(blocks))
+        for name, part in zip(names, torch.split(rolled, count), strict=True):
+            errors[name] = np.full_like(errors["own"], np.nan)
+            errors[name][:count] = clean_errors(clean[:count], part)[0]
     errors["foreign"][:count][other < 0] = np.nan
     return errors
 
@@ -115,11 +132,8 @@ def check_fit(
     for name, change in FRAME_CHANGES.items():
         changed = ChangedAnchors(anchors, count, change)
         variant = Variant(np.full_like(own, np.nan), np.full_like(own, np.nan))
-        for row in range(count):
-            latents = encode(changed, range(row, row + 1))
-            blocks = torch.from_numpy(changed.action_blocks[row : row + 1])
-            rolled = rollout(latents[:, : changed.history], blocks)
-            for held, error in zip(variant, clean_errors(latents, rolled), strict=True):
-                held[row] = error[0]
+        latents = encode(changed, range(count))
+        rolled = rollout(latents[:, : changed.history], torch.from_numpy(changed.action_blocks))
+        variant.error[:count], variant.still[:count] = clean_errors(latents, rolled)
         variants[name] = variant
     return judge_fit(measured, options)

@@ -176,8 +176,15 @@ class CheckpointMeasurement:
         )
         if not fit:
             return measured
-        predicted, start = rollouts[:, 0], rows[0]
-        errors = shard_errors(self.anchors, clean, predicted, start, fit, self._rollout)
+        errors = shard_errors(
+            self.anchors,
+            clean,
+            rollouts[:, 0],
+            start=rows[0],
+            stop=fit,
+            rollout=self._rollout,
+            at_once=rollouts.shape[1],
+        )
         return replace(measured, errors=errors)
 
     def fit(self, record: ShardRecord) -> Fit | None:

@@ -107,6 +107,12 @@ SHOWN = [
     Row("show job mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
         script=[ended(PASSED, PASSED)]),
     Row("show job 7", out=("0/4 encoding anchors",)),
+    Row("show job mine -o csv", out=("^relative IR,", "^raw IR,"), err=("PASSED: what decided",),
+        script=[ended(PASSED, PASSED)]),
+    Row("limit trained --reference plain --anchor-set d --shift blur:3,5", 4,
+        err=("^error: INTERNAL: it broke",), script=[operation(NAME, error=BROKE)]),
+    Row("show job mine --out score.json", 4, err=("^error: INTERNAL: it broke",),
+        script=[operation(NAME, error=BROKE)]),
     Row("show job mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
     Row("list jobs --filter state=running", out=("operations/first", "operations/second")),
     Row("cancel 7", out=("operations/7: cancellation requested",)),
@@ -262,3 +268,22 @@ def test_a_grid_of_shifts_is_one_table_of_jobs(
     assert "Of 2 measurements" in " ".join(answer.stdout.split())
     asked = counterparty.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
+
+
+def test_quiet_leaves_the_result_and_errors(acpc: Acpc, counterparty: Counterparty) -> None:
+    counterparty.script.append(ended(PASSED, OPEN, **UNDECIDED))
+    answer = acpc(*SCORE, "--quiet")
+    assert answer.stderr == "" and answer.stdout.startswith("PASSED: ")
+    counterparty.script.append(operation(NAME, error=BROKE))
+    answer = acpc(*SCORE, "--quiet", code=4)
+    assert answer.stderr.startswith("error: INTERNAL: it broke") and answer.stdout == ""
+
+
+def test_a_checkpoint_is_named_with_its_file_and_content(
+    acpc: Acpc, counterparty: Counterparty
+) -> None:
+    for text in (f"a/run:7/b:w.pt@{'d' * 64}", "a@b:c"):
+        acpc("score", text, *SCORE[2:], "--no-wait")
+    first, second = (sent.checkpoint for sent in counterparty.requests["ScoreCheckpoint"])
+    assert (first.name, first.weights, first.digest) == ("a/run:7/b", "w.pt", "d" * 64)
+    assert (second.name, second.weights, second.digest) == ("a@b:c", "", "")

@@ -91,6 +91,7 @@ def test_names_and_messages_cannot_leave_their_place(
         (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, "system-out", 0),
         (SCORE, pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, "failure", 3),
         (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, "skipped", 5),
+        (SCORE, pb.OUTCOME_DOES_NOT_FIT, pb.OUTCOME_DOES_NOT_FIT, "failure", 3),
         (["show", "job", "mine", "--wait"], pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, "error", 1),
     ],
 )

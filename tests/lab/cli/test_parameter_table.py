@@ -60,7 +60,7 @@ def present(message: Message, path: str = "") -> Iterator[str]:
             yield from present(value, here)
 
 
-DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7]
+DATASET = ["--dataset", "a.h5", "--task", "mine", "--anchors", 7, "--episodes", "0-9"]
 DRAW = {"seed": 8, "frameskip": 2, "one_per_episode": False, "window_future_frames": 9,
         "sample": "episodes"}  # fmt: skip
 CHECKPOINT = f"a:w.pt@{'d' * 64}"
@@ -131,7 +131,7 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
         f"study run {name}": (
             "RunStudy",
             [
-                ["--checkpoints", "rows.csv", "--anchors", 7, *shift, *how(**STUDY, **keys),
+                ["--checkpoints", "rows.csv", *DATASET[4:], *shift, *how(**STUDY, **keys),
                  "--out", "first"],
                 ["--checkpoints", "set.csv", *how(**of_set), "--out", "second"],
             ],
@@ -189,7 +189,7 @@ def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:
     store = AnchorCounterparty()
     server, address = serve_anchors(store)
     options = [
-        "--anchors", 7, "--task", "mine", *how(**DRAW, reading="released"),
+        *DATASET[2:], *how(**DRAW, reading="released"),
         "--history", 2, "--horizon", 6, "--description", "x", "--request-id", "r",
     ]  # fmt: skip
     try:

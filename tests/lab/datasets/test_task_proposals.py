@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
+import h5py
 import numpy as np
 import pytest
 from acpc.contract import AnchorSource
 from acpc.datasets import parse_task
+from acpc_client import DatasetAnchors
 from acpc_command import Acpc, acpc_command
+from acpc_lab.datasets import action_scale, drawn_from
 from acpc_server.data import DatasetStore
 from public_dataset import public_columns, write_public_dataset
 
@@ -146,3 +149,19 @@ def test_the_page_writes_frames_beside_those_in_another_form(
     exec(page.partition("```python\n")[2].partition("```")[0], {})  # noqa: S102 - our own page
     acpc("rooms.h5", "--pixels", "frames", "--frameskip", 1, "--out", "rooms.yaml")
     assert 'pixels: "frames"' in Path("rooms.yaml").read_text()
+
+
+def test_actions_are_normalised_as_the_server_normalises_its_own(root: Path) -> None:
+    source = DatasetAnchors("rooms.h5", "tworoom", count=4, frameskip=2)
+    with (
+        drawn_from(root / "rooms.h5", source, history=2, horizon=3) as drawn,
+        h5py.File(root / "rooms.h5") as file,
+    ):
+        actions, blocks = file["action"][:], drawn.action_blocks
+        windows = np.lib.stride_tricks.sliding_window_view(actions, 8, axis=0)
+    scale = action_scale(root / "rooms.h5", "tworoom", frameskip=2)
+    made = scale.blocks(windows.transpose(0, 2, 1))  # (windows, 8, width) to blocks of 2
+    assert made.shape[1:] == (4, blocks.shape[2])
+    assert all((made == one).all(axis=(1, 2)).any() for one in blocks)
+    back = scale.actions(made)
+    np.testing.assert_allclose(back[0], actions[:8], atol=1e-5)

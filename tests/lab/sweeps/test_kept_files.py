@@ -4,6 +4,8 @@
 checkpoints, as release 0.1 wrote them; beside it lies what that release made of them.
 """
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -47,6 +49,10 @@ def same(tmp_path: Path) -> Callable[[str], None]:
         written, held = ((folder / name).read_text() for folder in (tmp_path, GOLDEN))
         if name.endswith(".json"):
             assert as_held(json.loads(written), json.loads(held)) == json.loads(held)
+        elif name.endswith(".csv"):
+            rows = [*csv.DictReader(io.StringIO(written))]
+            wanted = [*csv.DictReader(io.StringIO(held))]
+            assert [{key: row[key] for key in wanted[0]} for row in rows] == wanted
         else:
             assert written == held
 

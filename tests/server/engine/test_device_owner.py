@@ -1,5 +1,6 @@
 """Whose fault a failed device call is, and that nobody waits for a device that has failed."""
 
+import asyncio
 import errno
 import sys
 import threading
@@ -9,8 +10,14 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient
-from acpc_server.errors import DeviceFailed, HostShortage, InvalidArgument, shortage
+from acpc_server.engine import DeviceClient, Work
+from acpc_server.errors import (
+    DeadlineExceeded,
+    DeviceFailed,
+    HostShortage,
+    InvalidArgument,
+    shortage,
+)
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import Held, PlainModel, frames
@@ -217,3 +224,21 @@ def test_a_host_out_of_memory_halves_the_batch(owned: OwnedDevice, error: Except
 )
 def test_what_is_a_shortage_of_the_host(error: Exception, short: bool) -> None:
     assert (shortage(error) is not None) == short
+
+
+def test_an_answer_that_comes_as_the_deadline_passes_is_late_and_no_fault(
+    owned: OwnedDevice,
+) -> None:
+    """The loop hears of both at once: it was busy when the one came and the other passed."""
+    work = Work("pair", (), 1, lambda payloads, _: payloads, 1, 1, 0.0, lambda found: found)
+
+    async def busy() -> object:
+        context = RequestContext(Priority.INTERACTIVE, 0.05)
+        asked = asyncio.create_task(owned.engine.ask(work, context))
+        await asyncio.sleep(0)  # it is in line
+        assert owned.engine.run(work, RequestContext(Priority.INTERACTIVE)) == 1  # and answered
+        wait_until(lambda: (context.remaining() or 0.0) < 0)
+        return await asked
+
+    with pytest.raises(DeadlineExceeded):
+        asyncio.run(busy())

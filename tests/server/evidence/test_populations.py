@@ -89,6 +89,18 @@ def test_an_unseen_window_weighs_in_pairs_as_one_that_was_drawn() -> None:
     assert held["wrongly passed, SR"] <= 3 / 150 and held["sr"] >= 143 / 150
 
 
+def test_never_more_anchors_are_promised_to_decide_than_a_dataset_has_windows() -> None:
+    pair = World(relative=0.25, apart=3.0).draw(100, np.random.default_rng(2))
+    promised = []
+    for windows in (101, 150, 400, 3000, 10**6):
+        sized = [replace(side, windows=windows) for side in pair]
+        found = judge(*sized, PROTOCOL, Thresholds(), of_dataset())
+        if found.confident_outcome is Outcome.UNDECIDED:
+            promised.append((found.anchors_to_decide, windows))
+    assert len(promised) >= 3
+    assert all(100 < wanted <= windows for wanted, windows in promised), promised
+
+
 @given(st.integers(20, 60), st.integers(0, 60), st.sampled_from([0.5, 0.9]))
 def test_bounds_of_a_quantile_are_the_hypergeometric_ones(
     count: int, more: int, quantile: float

@@ -207,20 +207,21 @@ def test_a_file_of_several_weights_says_which_were_taken(tmp_path: Path, key: st
     assert "no dict at 'nowhere'" in rejected(path, "--weights-key", "nowhere", tmp_path / "third")
 
 
+@pytest.mark.parametrize("inside", ["", "weights", "checkpoints/epoch=0-step=10.ckpt"])
 @pytest.mark.parametrize("lightning", [False, True])
 def test_a_distributed_checkpoint_is_named_with_what_makes_one_file_of_it(
-    tmp_path: Path, lightning: bool
+    tmp_path: Path, lightning: bool, inside: str
 ) -> None:
-    folder, model = tmp_path / "sharded", world_model()
+    folder, model = tmp_path / "sharded" / inside, world_model()
     torch.distributed.checkpoint.save(model.state_dict(), checkpoint_id=folder)
     if lightning:
         torch.save({"epoch": 1}, folder / "meta.pt")
-    told = rejected(folder, tmp_path / "new")
-    assert "a distributed checkpoint" in told
+    told = rejected(tmp_path / "sharded", tmp_path / "new")
+    assert f"{folder} is a distributed checkpoint" in told
     command = told.partition("import that: ")[2].split()
     assert command[:2] == ["python", "-m"]
     assert find_spec(command[2]) is not None and command[2].startswith("lightning") == lightning
-    if not lightning:
+    if not lightning and not inside:
         subprocess.run([sys.executable, *command[1:]], cwd=tmp_path, check=True)
         (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
         check_same(imported(f"{folder}.pt", tmp_path / "new"), model)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from acpc_server.models.folder import find_checkpoint
 from acpc_server.models.parts import FAMILY_OF_TARGET
@@ -317,10 +317,12 @@ CASES = {
     "whole": (["weights.pt"], "the tree lies under model", "acpc-server import whole"),
     "other": (["weights.pt"], "TDMPC2", ""),
     "bare": ([], "without a weights file", ""),
+    "sharded": ([".metadata", "a.distcp"], "distributed checkpoint", "acpc-server import sharded"),
 }
 CONFIGS = {
     "epochs": public_config(), "pickled": public_config(), "whole": {"model": public_config()},
     "other": {"_target_": "stable_worldmodel.wm.tdmpc2.TDMPC2"}, "bare": public_config(),
+    "sharded": public_config(),
 }  # fmt: skip
 
 
@@ -345,3 +347,5 @@ def test_each_is_listed_with_its_reason(others: Path) -> None:
         assert problem in found[name].problem
         assert command in found[name].command and bool(command) == bool(found[name].command)
     assert "good" in {entry.name for entry in list_checkpoints(others)}
+    with pytest.raises(NotFound, match=r"a distributed checkpoint.*; next: acpc-server import"):
+        find_checkpoint(others, "sharded")

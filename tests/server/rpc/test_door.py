@@ -17,6 +17,7 @@ import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.errors import NotFound
+from acpc_server.observe import Metrics
 from acpc_server.rpc import Call, HealthService, Reflection
 from acpc_server.rpc.door import MAX_REFUSED
 from attacks import ODD_HEADERS, PAIR
@@ -158,6 +159,34 @@ def test_the_door_stops_after_a_path_that_is_no_text() -> None:
     with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
         odd.call("/\udcff\udcfe/x", end=True)
         odd.closed.wait(0.1)
+
+
+def test_a_stop_without_grace_cuts_calls_off_and_counts_their_end() -> None:
+    """One that a worker works on, and one whose message has not come."""
+    metrics, begun, go_on = Metrics(), threading.Event(), threading.Event()
+
+    def work(request: object, call: Call) -> None:
+        begun.set()
+        go_on.wait(GENEROUS_SECONDS)
+
+    def counted(event: str, **labels: str) -> float | None:
+        given = {"grpc_type": "unary", "grpc_service": SERVICE.full_name, **labels}
+        given["grpc_method"] = "ListCheckpoints"
+        return metrics.registry.get_sample_value(f"grpc_server_{event}_total", given)
+
+    with ExitStack() as stack:
+        with served({SERVICE: Checkpoints(work)}, metrics=metrics) as address:
+            opened = stack.enter_context(channel(address))
+            worked = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)
+            (silent,) = stack.enter_context(half_open(address, LIST, 1))
+            assert begun.wait(GENEROUS_SECONDS)
+            wait_until(lambda: counted("started") == 2)
+        codes = {call.exception(GENEROUS_SECONDS).code().name for call in (worked, silent)}
+        assert codes <= {"CANCELLED", "UNAVAILABLE"}
+        assert "door" not in {thread.name for thread in threading.enumerate()}
+        ends = ("CANCELLED", "INVALID_ARGUMENT")  # without a message the end looks like the latter
+        assert sum(counted("handled", grpc_code=code) or 0 for code in ends) == 2
+        go_on.set()
 
 
 def test_a_method_without_a_servicer_is_unimplemented() -> None:

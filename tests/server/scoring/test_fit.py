@@ -1,7 +1,7 @@
 """Skill is a float64 loop's, faults of the data are found and named, and fitting data are not."""
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -137,13 +137,11 @@ def test_a_misfit_passes_nothing_and_leaves_a_failure_as_it_is(
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FitWorld]:
+def world(tmp_path_factory: pytest.TempPathFactory) -> FitWorld:
     root = tmp_path_factory.mktemp("fit")
     names = ("two-room-augmented", "two-room-collapsed")
     folders = [WORLD / "checkpoints" / name for name in names]
-    made = FitWorld(root, folders, episodes=40, anchors=64)
-    yield made
-    made.engine.close()
+    return FitWorld(root, folders, episodes=40, anchors=64)
 
 
 @pytest.mark.parametrize("title", FAULTS)
