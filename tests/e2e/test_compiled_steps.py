@@ -28,10 +28,10 @@ def state(tmp_path: Path) -> Path:
     return tmp_path / "state"
 
 
-def server(state: Path) -> ServerProcess:
+def server(state: Path, compiles: str = "now") -> ServerProcess:
     data = state.parent / "data"
     data.mkdir(exist_ok=True)
-    return ServerProcess(WORLD / "checkpoints", data, state, environment={"ACPC_COMPILE": "now"})
+    return ServerProcess(WORLD / "checkpoints", data, state, environment={"ACPC_COMPILE": compiles})
 
 
 def ask(client: AcpcClient, name: str = "two-room-augmented") -> PoolCertificate:
@@ -89,7 +89,7 @@ def test_a_step_is_compiled_once_and_its_answers_agree(state: Path) -> None:
     with library.open("r+b") as file:
         file.seek(1000)
         file.write(b"\x90" * 16)
-    with server(state) as served, AcpcClient(served.address) as client:
+    with server(state, "auto") as served, AcpcClient(served.address) as client:
         same(ask(client), eager, 0)
         assert ask(client).receipt.program == ""
         served.wait_for_log(lambda line: line["event"] == "program_ignored")

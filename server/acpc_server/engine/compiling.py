@@ -1,11 +1,11 @@
 """Compiles a predictor's step for this machine's processor, in a process of its own.
 
-    python -m acpc_server.engine.compiling FOLDER KEY < SPEC
+    python -m acpc_server.engine.compiling FOLDER KEY SERVER < SPEC
 
-SPEC is the JSON of :func:`acpc_server.engine.programs.spec_of`. Weights are inputs of the program
-and rows are symbolic, so that it serves every checkpoint of the architecture and calls of every
-size. Leaves ``KEY.so`` and ``KEY.json`` in the folder: its sha256, and what eager and compiled
-steps take for some numbers of rows.
+SERVER is the process that waits, SPEC the JSON of :func:`acpc_server.engine.programs.spec_of`.
+Weights are inputs of the program and rows are symbolic, so that it serves every checkpoint of the
+architecture and calls of every size. Leaves ``KEY.so`` and ``KEY.json`` in the folder: its sha256,
+and what eager and compiled steps take for some numbers of rows.
 """
 
 from __future__ import annotations
@@ -110,10 +110,12 @@ def _alternated(ways: Sequence[Callable[[], object]]) -> list[float]:
     return [sum(column) / ROUNDS for column in zip(*rounds, strict=True)]
 
 
-def main(folder: Path, key: str) -> None:
+def main(folder: Path, key: str, server: int) -> None:
     """Compile at the lowest priority; ends with the server that waits for it."""
     os.nice(19)
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != server:  # it has ended before this
+        return
     resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR_SECONDS, PROCESSOR_SECONDS))
     torch.set_num_threads(1)
     with torch.no_grad():
@@ -129,4 +131,4 @@ def main(folder: Path, key: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]))

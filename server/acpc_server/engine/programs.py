@@ -177,7 +177,7 @@ class StepPrograms:
         spec.write_text(json.dumps(program.spec))
         with spec.open("rb") as given, (place / "log").open("wb") as said:
             program.child = subprocess.Popen(  # noqa: S603
-                [*command, str(self._folder.resolve()), program.key],
+                [*command, str(self._folder.resolve()), program.key, str(os.getpid())],
                 stdin=given, stdout=said, stderr=said, cwd=place,
                 env={**os.environ, **own}, start_new_session=True,
             )  # fmt: skip
