@@ -9,17 +9,43 @@ Each part leaves its file in build/gpu-check.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from common import ROOT
 from processes import running
 
 # Seconds that each part may take; 20 minutes together.
 LIMITS = {"doctor": 240.0, "agreement": 240.0, "figures": 720.0}
+
+
+# Where a figure stands in device.json, its goal at full length, and whether less is better.
+GOALS = {
+    "CertifyPool 64 x 5, p50, ms, fp32": ("certify_64x5.fp32.served.p50_ms", 4.0, True),
+    "CertifyPool 64 x 5, p50, ms, bf16": ("certify_64x5.bf16.served.p50_ms", 4.0, True),
+    "the public way, p50, ms, fp32": ("certify_64x5.fp32.eager.p50_ms", None, True),
+    "IR and SR job of 100 anchors, s, fp32": ("job.server_seconds.median", 0.35, True),
+    "IR and SR job of 100 anchors, s, bf16": ("job.bf16.server_seconds.median", 0.12, True),
+    "encoding, share of the matrix product, bf16": ("encoding.bf16.share_of_peak", 0.45, False),
+}
+
+
+def table(found: dict[str, Any]) -> str:
+    """The figures beside their goals."""
+    lines = [f"{'on ' + found['device']:<50}{'found':>12}{'goal':>8}"]
+    for name, (path, goal, less) in GOALS.items():
+        value: Any = found
+        for key in path.split("."):
+            value = value[key]
+        met = goal is None or (value <= goal if less else value >= goal)
+        wanted = "" if goal is None else f"{goal:g}"
+        lines.append(f"{name:<50}{value:>12.4g}{wanted:>8}{'' if met else '  missed'}")
+    return "\n".join(lines)
 
 
 def run(command: list[str], environment: dict[str, str], seconds: float) -> int | None:
@@ -66,6 +92,7 @@ def main() -> None:
             )
         if ended:
             sys.exit(ended)
+    print(table(json.loads((out / "device.json").read_text())))
     print(f"all agree; the figures are in {out}, after {time.monotonic() - started:.0f} s")
 
 

@@ -129,6 +129,7 @@ class Server:
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
             threads=settings.torch_threads or torch.get_num_threads(),
+            programs=options.programs(settings, self._device, self.metrics),
             on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later
         )
         # The device's thread keeps its count. Any other thread that made a team of its own would

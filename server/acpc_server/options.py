@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import structlog
+import torch
 from sqlalchemy import make_url
 
 from acpc_server import rpc
@@ -19,6 +20,7 @@ from acpc_server.access import (
 )
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.encoding import CODE_VERSION
+from acpc_server.engine import StepPrograms, private_folder
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import JobOptions, LeaseTerms, network_file_system
 from acpc_server.models import CheckpointLimits
@@ -171,6 +173,18 @@ def job_options(settings: Settings, device: str) -> JobOptions:
 def checkpoint_limits(settings: Settings) -> CheckpointLimits:
     """Limit what the cache of checkpoints loads: half of what it keeps."""
     return CheckpointLimits(weights_bytes=settings.checkpoint_budget_mib * MEBIBYTE // 2)
+
+
+def programs(settings: Settings, device: torch.device, metrics: Metrics) -> StepPrograms:
+    """Open the folder of compiled steps; without one that is private there are none."""
+    if settings.compile == "off" or device.type != "cpu":
+        return StepPrograms(metrics, None)
+    try:
+        folder = private_folder(settings.state_dir / "programs")
+    except OSError as error:
+        log.warning("programs_off", why=str(error), hint="remove the folder, or --compile off")
+        return StepPrograms(metrics, None)
+    return StepPrograms(metrics, folder, **({"after": 0.0} if settings.compile == "now" else {}))
 
 
 def open_anchors(settings: Settings, metrics: Metrics) -> AnchorStore:

@@ -144,6 +144,9 @@ class Settings(BaseSettings):
     """calls of one caller under way; 0: as many as leave the others their share"""
     max_queue: Count = 256
     """interactive requests under way at a time; more are rejected"""
+    compile: Literal["auto", "now", "off"] = "auto"
+    """compile predictors' steps for the processor, in the background: those that come often, or
+    all from the first call; needs a C++ compiler, and computes on a CPU alone"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)

@@ -246,7 +246,8 @@ def receipt(proof: Receipt) -> None:
     """Prints the digests, code version and device that the numbers come from."""
     prose(
         f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
-        f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on {proof.device}"
+        f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on "
+        f"{proof.device}{proof.program and f', {proof.program}'}"
     )
     if proof.weights_read:
         prose(f"weights: {proof.weights_read} (acpc-server import takes others: --weights-key)")

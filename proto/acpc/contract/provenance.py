@@ -50,6 +50,7 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     reference_model_digest: str = ""
     weights_read: str = ""
     reference_weights_read: str = ""
+    program: str = ""
 
 
 @dataclass(frozen=True, repr=False)

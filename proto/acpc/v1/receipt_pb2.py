@@ -25,21 +25,21 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x61\x63pc/v1/receipt.proto\x12\x07\x61\x63pc.v1\x1a\x1egoogle/protobuf/duration.proto\"T\n\rCheckpointRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07weights\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\"\x8c\x03\n\x07Receipt\x12\x19\n\x11\x63heckpoint_digest\x18\x01 \x01(\t\x12\x18\n\x10reference_digest\x18\x02 \x01(\t\x12\x16\n\x0e\x61nchors_digest\x18\x03 \x01(\t\x12\x1b\n\x13perturbation_digest\x18\x04 \x01(\t\x12\x19\n\x11parameters_digest\x18\x05 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x06 \x01(\t\x12*\n\x0cnumeric_mode\x18\x07 \x01(\x0e\x32\x14.acpc.v1.NumericMode\x12\x0e\n\x06\x64\x65vice\x18\x08 \x01(\t\x12\x15\n\rtorch_version\x18\t \x01(\t\x12\x13\n\x0bimage_codec\x18\n \x01(\t\x12\x12\n\nparameters\x18\x0b \x01(\t\x12\x14\n\x0cmodel_digest\x18\x0c \x01(\t\x12\x1e\n\x16reference_model_digest\x18\r \x01(\t\x12\x14\n\x0cweights_read\x18\x0e \x01(\t\x12\x1e\n\x16reference_weights_read\x18\x0f \x01(\t\"\x88\x01\n\x06Timing\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x63ompute\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration*\x87\x01\n\x0bNumericMode\x12\x1c\n\x18NUMERIC_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NUMERIC_MODE_FP32\x10\x01\x12\x15\n\x11NUMERIC_MODE_TF32\x10\x02\x12\x15\n\x11NUMERIC_MODE_BF16\x10\x03\x12\x15\n\x11NUMERIC_MODE_FP64\x10\x04*n\n\x0fProtocolReading\x12 \n\x1cPROTOCOL_READING_UNSPECIFIED\x10\x00\x12\x1a\n\x16PROTOCOL_READING_PAPER\x10\x01\x12\x1d\n\x19PROTOCOL_READING_RELEASED\x10\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15\x61\x63pc/v1/receipt.proto\x12\x07\x61\x63pc.v1\x1a\x1egoogle/protobuf/duration.proto\"T\n\rCheckpointRef\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07weights\x18\x02 \x01(\t\x12\x0e\n\x06\x64igest\x18\x03 \x01(\t\x12\x14\n\x0cmodel_digest\x18\x04 \x01(\t\"\x9d\x03\n\x07Receipt\x12\x19\n\x11\x63heckpoint_digest\x18\x01 \x01(\t\x12\x18\n\x10reference_digest\x18\x02 \x01(\t\x12\x16\n\x0e\x61nchors_digest\x18\x03 \x01(\t\x12\x1b\n\x13perturbation_digest\x18\x04 \x01(\t\x12\x19\n\x11parameters_digest\x18\x05 \x01(\t\x12\x14\n\x0c\x63ode_version\x18\x06 \x01(\t\x12*\n\x0cnumeric_mode\x18\x07 \x01(\x0e\x32\x14.acpc.v1.NumericMode\x12\x0e\n\x06\x64\x65vice\x18\x08 \x01(\t\x12\x15\n\rtorch_version\x18\t \x01(\t\x12\x13\n\x0bimage_codec\x18\n \x01(\t\x12\x12\n\nparameters\x18\x0b \x01(\t\x12\x14\n\x0cmodel_digest\x18\x0c \x01(\t\x12\x1e\n\x16reference_model_digest\x18\r \x01(\t\x12\x14\n\x0cweights_read\x18\x0e \x01(\t\x12\x1e\n\x16reference_weights_read\x18\x0f \x01(\t\x12\x0f\n\x07program\x18\x10 \x01(\t\"\x88\x01\n\x06Timing\x12(\n\x05queue\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12*\n\x07\x63ompute\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12(\n\x05total\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration*\x87\x01\n\x0bNumericMode\x12\x1c\n\x18NUMERIC_MODE_UNSPECIFIED\x10\x00\x12\x15\n\x11NUMERIC_MODE_FP32\x10\x01\x12\x15\n\x11NUMERIC_MODE_TF32\x10\x02\x12\x15\n\x11NUMERIC_MODE_BF16\x10\x03\x12\x15\n\x11NUMERIC_MODE_FP64\x10\x04*n\n\x0fProtocolReading\x12 \n\x1cPROTOCOL_READING_UNSPECIFIED\x10\x00\x12\x1a\n\x16PROTOCOL_READING_PAPER\x10\x01\x12\x1d\n\x19PROTOCOL_READING_RELEASED\x10\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acpc.v1.receipt_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_NUMERICMODE']._serialized_start=691
-  _globals['_NUMERICMODE']._serialized_end=826
-  _globals['_PROTOCOLREADING']._serialized_start=828
-  _globals['_PROTOCOLREADING']._serialized_end=938
+  _globals['_NUMERICMODE']._serialized_start=708
+  _globals['_NUMERICMODE']._serialized_end=843
+  _globals['_PROTOCOLREADING']._serialized_start=845
+  _globals['_PROTOCOLREADING']._serialized_end=955
   _globals['_CHECKPOINTREF']._serialized_start=66
   _globals['_CHECKPOINTREF']._serialized_end=150
   _globals['_RECEIPT']._serialized_start=153
-  _globals['_RECEIPT']._serialized_end=549
-  _globals['_TIMING']._serialized_start=552
-  _globals['_TIMING']._serialized_end=688
+  _globals['_RECEIPT']._serialized_end=566
+  _globals['_TIMING']._serialized_start=569
+  _globals['_TIMING']._serialized_end=705
 # @@protoc_insertion_point(module_scope)

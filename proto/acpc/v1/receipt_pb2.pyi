@@ -138,6 +138,7 @@ class Receipt(_message.Message):
     REFERENCE_MODEL_DIGEST_FIELD_NUMBER: _builtins.int
     WEIGHTS_READ_FIELD_NUMBER: _builtins.int
     REFERENCE_WEIGHTS_READ_FIELD_NUMBER: _builtins.int
+    PROGRAM_FIELD_NUMBER: _builtins.int
     checkpoint_digest: _builtins.str
     """sha256 over the configuration and every tensor of the checkpoint."""
     reference_digest: _builtins.str
@@ -180,6 +181,11 @@ class Receipt(_message.Message):
     """
     reference_weights_read: _builtins.str
     """The same for the reference checkpoint."""
+    program: _builtins.str
+    """What computed the rollouts. Empty: operation by operation, as always for jobs; "graph": a graph
+    that the device has captured; "inductor": a compiled step. Calls of one program repeat each
+    other's bits, those of another differ in the last digits of float32.
+    """
     def __init__(
         self,
         *,
@@ -198,10 +204,11 @@ class Receipt(_message.Message):
         reference_model_digest: _builtins.str = ...,
         weights_read: _builtins.str = ...,
         reference_weights_read: _builtins.str = ...,
+        program: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "model_digest", b"model_digest", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "reference_digest", b"reference_digest", "reference_model_digest", b"reference_model_digest", "reference_weights_read", b"reference_weights_read", "torch_version", b"torch_version", "weights_read", b"weights_read"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchors_digest", b"anchors_digest", "checkpoint_digest", b"checkpoint_digest", "code_version", b"code_version", "device", b"device", "image_codec", b"image_codec", "model_digest", b"model_digest", "numeric_mode", b"numeric_mode", "parameters", b"parameters", "parameters_digest", b"parameters_digest", "perturbation_digest", b"perturbation_digest", "program", b"program", "reference_digest", b"reference_digest", "reference_model_digest", b"reference_model_digest", "reference_weights_read", b"reference_weights_read", "torch_version", b"torch_version", "weights_read", b"weights_read"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -14,6 +14,7 @@ from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient, Work
 from acpc_server.engine.device import DeviceContext
 from acpc_server.engine.host import report_memory
+from acpc_server.engine.programs import StepPrograms, private_folder
 from acpc_server.engine.self_test import self_test, turn_off_failing
 from acpc_server.engine.sizes import (
     frames_per_call,

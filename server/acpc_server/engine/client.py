@@ -23,6 +23,7 @@ from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.device import Device, DeviceContext
 from acpc_server.engine.host import by_work, own_threads
 from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.programs import StepPrograms
 from acpc_server.engine.self_test import check_product
 from acpc_server.engine.sizes import (
     IN_PLACE_WORK,
@@ -33,7 +34,7 @@ from acpc_server.engine.sizes import (
     rollouts_per_call,
 )
 from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded
-from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio, rollout
+from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
@@ -109,6 +110,7 @@ class DeviceClient:
         merge: bool = True,
         latent_bytes: int = 0,
         threads: int = 0,
+        programs: StepPrograms | None = None,
         on_failed: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.device = device
@@ -118,7 +120,8 @@ class DeviceClient:
         self._drawing = threading.BoundedSemaphore(DRAWING)
         self._merge = merge
         self._queue = DeviceQueue(metrics, admission or Admission())
-        self._device = Device(device, metrics)
+        self._programs = programs or StepPrograms(metrics, None)
+        self._device = Device(device, metrics, self._programs)
         self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
 
     def is_large(self, work: Work[Any]) -> bool:
@@ -257,7 +260,7 @@ class DeviceClient:
         size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
 
         def roll(starts: Tensor, actions: Tensor) -> Tensor:
-            return rollout(self._device.for_mode(model, mode), starts, actions)
+            return self._device.roll(model, mode, context, starts, actions)
 
         compute = by_work(rollout_work(model.card, steps), roll)
         parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
@@ -285,7 +288,7 @@ class DeviceClient:
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
-            return self._device.pool(model, mode, context.priority, starts, before, part)
+            return self._device.pool(model, mode, context, starts, before, part)
 
         sized = by_work(len(histories) * rollout_work(model.card, horizon), compute)
         parts = [(part,) for part in torch.split(by_candidate, size)]
@@ -339,6 +342,7 @@ class DeviceClient:
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
+        self._programs.close()
 
     def _run(
         self,

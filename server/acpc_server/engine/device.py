@@ -16,11 +16,13 @@ from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.answers import in_halves
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
 from acpc_server.engine.graphs import PoolGraphs
+from acpc_server.engine.programs import GRAPH, StepPrograms
 from acpc_server.engine.self_test import self_test
 from acpc_server.errors import DeviceFailed
 from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
+    rollout,
     rollout_pool,
 )
 from acpc_server.observe import Metrics
@@ -38,9 +40,10 @@ class DeviceContext(RequestContext):
 class Device:
     """Computes payloads at once; for the device's thread only."""
 
-    def __init__(self, device: torch.device, metrics: Metrics) -> None:
+    def __init__(self, device: torch.device, metrics: Metrics, programs: StepPrograms) -> None:
         self.device = device
         self.graphs = PoolGraphs(device, metrics)
+        self._programs = programs
         self._metrics = metrics
         self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
@@ -74,7 +77,7 @@ class Device:
         self,
         model: FrozenWorldModel,
         mode: NumericMode,
-        priority: Priority,
+        context: RequestContext,
         histories: Tensor,
         past: Tensor,
         candidates: Tensor,
@@ -84,11 +87,27 @@ class Device:
         roll = partial(rollout_pool, self.for_mode(model, mode))
         # A job's bytes must not depend on what came before, and a plug-in's model may keep things
         # from one call to the next.
-        if priority is Priority.INTERACTIVE and isinstance(model, FrozenNetwork):
+        interactive = context.priority is Priority.INTERACTIVE
+        if self.graphs.wanted and interactive and isinstance(model, FrozenNetwork):
             rolled = self.graphs.compute(roll, model.card.digest, mode, *inputs)
+            context.program = GRAPH if self.graphs.replayed else context.program or ""
         else:
-            rolled = to_host(roll(*inputs))  # before it is widened, which halves what bf16 takes
+            rows = len(histories) * len(candidates)
+            with self._programs.serve(model, mode, context, rows):
+                rolled = to_host(roll(*inputs))  # before it is widened: halves what bf16 takes
         return rolled.transpose(0, 1)
+
+    def roll(
+        self,
+        model: FrozenWorldModel,
+        mode: NumericMode,
+        context: RequestContext,
+        histories: Tensor,
+        blocks: Tensor,
+    ) -> Tensor:
+        """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
+        with self._programs.serve(model, mode, context, len(histories)):
+            return rollout(self.for_mode(model, mode), histories, blocks)
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""

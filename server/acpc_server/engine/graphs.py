@@ -54,6 +54,7 @@ class PoolGraphs:
         self._make = make or (capture if has_graphs(device) else None)
         self._metrics = metrics
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
+        self.replayed = False  # whether a graph gave the last answer
 
     @property
     def wanted(self) -> bool:
@@ -67,11 +68,13 @@ class PoolGraphs:
         """
         if self._make is None or mode is NumericMode.FP64:
             return to_host(eager(*inputs))
+        self.replayed = False
         key = (digest, mode, *((tuple(x.shape), x.dtype) for x in inputs))
         shape = self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
         inputs = tuple(x.contiguous() for x in inputs)  # a graph is made for one layout
         if shape.graph is not None and shape.trusted:
+            self.replayed = True
             return to_host(shape.graph(*inputs))
         answer = to_host(eager(*inputs))
         shape.calls += 1

@@ -110,7 +110,7 @@ def _certificate(
         top1_certified_fraction=sum(top1) / len(views),
         elite_certified_fraction=sum(elite) / len(views),
         certified_severities=certified_severities(moment.asked_views, top1=top1, elite=elite),
-        receipt=moment.receipt(moment.selection, candidates, given),
+        receipt=moment.receipt(moment.selection, candidates, given, measured.program),
         clean_gaps=clean_gaps(measured.costs, moment.elite_count, asked.choices),
         softmax_mean=_softmax_mean(moment, measured, pool),
         top1_may_change=may_change(moment.asked_views, top1),
@@ -150,6 +150,7 @@ class _Pool(NamedTuple):
     costs: Tensor  # clean, float64 (J,)
     order: tuple[int, ...]  # the elites, or the winner, of lowest clean cost first
     views: list[ViewCertificate]  # of the views that differ, each as view (0, row)
+    program: str | None  # of the call's context
 
 
 def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Pool]:
@@ -178,7 +179,7 @@ def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Poo
         for view in certify_views(moment, join_measures(found, choices), weights, k, pool)
     ]
     order = cost_bounds.elite_indices(whole, max(1, k)).tolist()
-    return [_Pool(encoded, whole, tuple(order), views)]
+    return [_Pool(encoded, whole, tuple(order), views, context.program)]
 
 
 def _softmax_mean(moment: Moment, measured: _Pool, pool: Tensor) -> NDArray[np.float64] | None:

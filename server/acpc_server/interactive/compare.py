@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -68,6 +68,13 @@ class _ViewDistances(NamedTuple):
     error_drift: ErrorDrift | None
 
 
+class _Measured(NamedTuple):
+    """One request of a device call, measured."""
+
+    views: Sequence[_ViewDistances]
+    program: str | None  # of the call's context
+
+
 class PairComparer:
     """Computes pairwise ACPC on the engine; encodes ``max_frames`` a request, views included."""
 
@@ -116,12 +123,13 @@ class PairComparer:
         )
         context.price(calls + rollouts)
 
-        def finish(measured: Sequence[_ViewDistances]) -> PairComparison:
+        def finish(measured: _Measured) -> PairComparison:
             results = (
-                PairResult(view.spec_index, view.draw, *measured[row])
+                PairResult(view.spec_index, view.draw, *measured.views[row])
                 for view, row in view_rows(views)
             )
-            return PairComparison(tuple(results), receipt)
+            made = replace(receipt, program=measured.program or "")
+            return PairComparison(tuple(results), made)
 
         return Work(
             "pair",
@@ -156,7 +164,7 @@ class PairComparer:
         mode: NumericMode,
         pairs: Sequence[_Pair],
         context: RequestContext,
-    ) -> list[list[_ViewDistances] | AcpcError]:
+    ) -> list[_Measured | AcpcError]:
         """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
         whole = [
@@ -174,7 +182,10 @@ class PairComparer:
 
             size = self._rows_held(model, context, batch.blocks.shape[1])
             measured = iter(batch.measure(rolled, size))
-        return [found if isinstance(found, AcpcError) else next(measured) for found in encoded]
+        found = [one if isinstance(one, AcpcError) else next(measured) for one in encoded]
+        return [
+            one if isinstance(one, AcpcError) else _Measured(one, context.program) for one in found
+        ]
 
     def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
         """Return how many rows' predictions are held at a time, in whole device calls."""

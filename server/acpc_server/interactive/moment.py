@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -179,10 +179,11 @@ class Moment:
         parameters: Mapping[str, Any],
         candidates: np.ndarray | None = None,
         given: CandidatePool | None = None,
+        program: str | None = None,
     ) -> Receipt:
         """Make the receipt of an answer, about candidates and what is given of them."""
         arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
-        return make_receipt(
+        made = make_receipt(
             self.mode,
             self.engine.device,
             checkpoint=self.card,
@@ -190,6 +191,7 @@ class Moment:
             perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
         )
+        return replace(made, program=program or "")
 
     # A planner asks for one pool after another from the same frames.
     @cached_property

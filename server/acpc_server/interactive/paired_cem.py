@@ -188,7 +188,8 @@ class PairedCem:
                     "sampling_seed": self._seed,
                     "returns": self.returns,
                     "endpoint_tolerance": moment.request.endpoint_tolerance,
-                }
+                },
+                program=context.program,
             ),
             clean_gaps=tuple(gaps for gaps, _ in iterations),
             clean_choices=tuple(choice for _, choice in iterations if choice is not None),

@@ -26,6 +26,7 @@ from acpc_server.models.frozen import (
     with_proprio,
 )
 from acpc_server.models.jepa_model import JepaModel
+from acpc_server.models.jepa_rollout import Form, JepaRollout, Step, Weights, predict_step
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.parts import VIT_SIZES
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
@@ -40,11 +41,12 @@ from acpc_server.models.weights import (
 from acpc_server.models.writing import new_folder, save_weights
 
 __all__ = [
-    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD",
-    "VIT_SIZES", "WRAPPERS", "Archive", "CheckpointEntry", "CheckpointLimits", "FrozenJepa",
-    "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard", "Node",
-    "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
-    "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
-    "list_others", "load_checkpoint", "new_folder", "read_config", "read_open",
-    "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
+    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "WRAPPERS",
+    "Archive", "CheckpointEntry", "CheckpointLimits", "Form", "FrozenJepa", "FrozenNetwork",
+    "FrozenWorldModel", "JepaModel", "JepaRollout", "JsonObject", "ModelCard", "Node",
+    "StateReader", "Step", "StoredTensor", "TakesProprio", "Weights", "Widens", "check_actions",
+    "check_container", "check_history", "check_proprio", "choose_state", "forward_derivatives",
+    "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "predict_step",
+    "read_config", "read_open", "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe",
+    "with_proprio",
 ]  # fmt: skip

@@ -146,6 +146,11 @@ class FrozenJepa(FrozenNetwork[JepaModel | PreJepaModel]):
         """Every history forward under every action sequence of its pool."""
         return self._unrolls.unroll(histories, past, future)
 
+    @property
+    def steps(self) -> JepaRollout | None:
+        """What computes its steps where a compiled program may; None: none may."""
+        return None if isinstance(self._unrolls, PreJepaModel) else self._unrolls
+
     @cached_property
     def _unrolls(self) -> JepaRollout | PreJepaModel:
         network = self._network

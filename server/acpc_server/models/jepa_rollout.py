@@ -9,6 +9,7 @@ token alone, and steps lead every axis, so that windows and modulations are slic
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 import torch
@@ -16,41 +17,57 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from acpc_server.models.jepa import MODULATION_EPS, ConditionalBlock
+from acpc_server.models.jepa import MODULATION_EPS, ConditionalBlock, ProjectionMlp
 from acpc_server.models.jepa_model import JepaModel
 
 Affine: TypeAlias = tuple[Tensor, Tensor | None]
+# Norm before attention, qkv, output map, norm before the MLP, its two maps.
+Layer: TypeAlias = tuple[Affine, Affine, Affine | None, Affine, Affine, Affine]
+# A map, what normalises (four tensors of a batch norm, or two), and a map.
+Head: TypeAlias = tuple[Affine, tuple[Tensor, ...], Affine]
+# Positions (t, 1, 1, dim), input map, layers, norm, output map, head.
+Weights: TypeAlias = tuple[
+    Tensor, Affine | None, tuple[Layer, ...], Affine, Affine | None, Head | None
+]
+Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 NORM_EPS = 1e-5
 # Rows x heads from which attention over a window's few tokens takes a CPU half the time by its
 # elements; below, the fused kernel's fewer operations win.
 BY_ELEMENT = 256
 
 
-class _Layer(NamedTuple):
-    """Weights and biases of one conditional block."""
+class Form(NamedTuple):
+    """What a step's weights do not say."""
 
-    attention_norm: Affine
-    qkv: Affine
-    out: Affine | None
-    mlp_norm: Affine
-    rise: Affine
-    fall: Affine
+    heads: int
+    activation: str = ""  # of the head, a function of torch.nn.functional
+    eps: float = 0.0  # of the head's norm
 
 
 class JepaRollout:
-    """The predictor of a network in eval mode; keeps its weights as they are now."""
+    """The predictor of a network in eval mode; keeps its weights as they are now.
+
+    Attributes:
+        form, weights: What :func:`predict_step` takes.
+        compiled: Computes steps of whole windows while it is set: the same function, compiled.
+    """
 
     def __init__(self, network: JepaModel) -> None:
         predictor, transformer = network.predictor, network.predictor.transformer
         self._embed, self._condition = network.action_encoder, transformer.cond_proj
-        self._head = network.pred_proj
         self._window = predictor.num_frames
-        self._positions = predictor.pos_embedding[0, :, None, None, None]  # (t, 1, 1, 1, dim)
-        self._in, self._out = _linear(transformer.input_proj), _linear(transformer.output_proj)
-        self._norm = _affine(transformer.norm)
         blocks = transformer.blocks
-        self._heads = blocks[0].attn.heads
-        self._layers = [_layer(block) for block in blocks]
+        head, activation, eps = _head(network.pred_proj)
+        self.form = Form(blocks[0].attn.heads, activation, eps)
+        self.weights: Weights = (
+            predictor.pos_embedding[0, :, None, None],
+            _linear(transformer.input_proj),
+            tuple(_layer(block) for block in blocks),
+            _affine(transformer.norm),
+            _linear(transformer.output_proj),
+            head,
+        )
+        self.compiled: Step | None = None
         maps = [_affine(block.adaLN_modulation[1]) for block in blocks]
         biases = torch.stack([bias for _, bias in maps if bias is not None])
         shifted = biases.view(len(maps), 6, -1)  # a copy already
@@ -72,73 +89,85 @@ class JepaRollout:
         (v, h, _), (p, j, horizon, _) = histories.shape, future.shape
         blocks = torch.cat([past[:, None].expand(-1, j, -1, -1), future], dim=2)
         modulations = self.modulate(self._embed(blocks.permute(2, 0, 1, 3)))
-        runs = histories.transpose(0, 1).reshape(h, p, v // p, 1, -1).expand(-1, -1, -1, j, -1)
-        latents = list(runs.unbind(0))  # (p, v / p, j, dim) each
+        runs = histories.transpose(0, 1).reshape(h, p, v // p, -1).transpose(1, 2)
+        rows = runs[:, :, :, None].expand(-1, -1, -1, j, -1).flatten(2, 3)  # (h, v / p, p * j, dim)
+        latents = list(rows.unbind(0))
         for end in range(h, h + horizon):
             start = max(0, end - self._window)
             window = torch.stack(latents[start:end])
-            latents.append(self.step(window, modulations[:, :, start:end]))
-        return torch.stack(latents[h:], dim=3).reshape(v, j, horizon, -1)
+            step = self.compiled if self.compiled and len(window) == self._window else self.step
+            latents.append(step(window, modulations[start:end]))
+        found = torch.stack(latents[h:], dim=2).view(v // p, p, j, horizon, -1)
+        return found.transpose(0, 1).reshape(v, j, horizon, -1)
 
     def modulate(
         self, embedded: Float[Tensor, "t p j emb"]
-    ) -> Float[Tensor, "layers six t p 1 j hidden"]:
-        """Shifts, scales and gates of every layer under embedded action blocks."""
-        t, p, j, _ = embedded.shape
-        found = F.linear(F.silu(self._condition(embedded)), *self._modulation)
-        parts = found.view(t, p, 1, j, len(self._layers), 6, -1)
-        return parts.permute(4, 5, 0, 1, 2, 3, 6).contiguous()
+    ) -> Float[Tensor, "t layers six 1 n hidden"]:
+        """Shifts, scales and gates of every layer under the embedded blocks of p x j rows."""
+        found = F.linear(F.silu(self._condition(embedded)), *self._modulation).flatten(1, 2)
+        parts = found.view(*found.shape[:2], len(self.weights[2]), 6, -1)
+        return parts.permute(0, 2, 3, 1, 4).contiguous().unsqueeze(3)
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Predict the latent that follows the last one, under embedded action blocks."""
         modulations = self.modulate(actions.transpose(0, 1)[:, :, None])
-        return self.step(latents.transpose(0, 1)[:, :, None, None], modulations)[:, 0, 0]
+        return self.step(latents.transpose(0, 1)[:, None], modulations)[0]
 
     def step(
         self,
-        window: Float[Tensor, "t p g j dim"],
-        modulations: Float[Tensor, "layers six t p 1 j hidden"],
-    ) -> Float[Tensor, "p g j dim"]:
-        """Predict the latent after each window of ``t`` latents."""
-        x = window + self._positions[: len(window)]
-        x = x if self._in is None else F.linear(x, *self._in)
-        width = x.shape[-1:]
-        for layer, six in zip(self._layers, modulations.unbind(0), strict=True):
-            last = layer is self._layers[-1]
-            shift, scale = six[:2].unbind(0)
-            gate, mlp_shift, mlp_scale, mlp_gate = (six[2:, -1:] if last else six[2:]).unbind(0)
-            normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
-            normed = torch.layer_norm(normed, width, *layer.attention_norm, NORM_EPS)
-            mixed = self._attend(F.linear(normed, *layer.qkv), last)
-            mixed = mixed if layer.out is None else F.linear(mixed, *layer.out)
-            x = torch.addcmul(x[-1:] if last else x, gate, mixed)
-            normed = torch.addcmul(
-                mlp_shift, torch.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale
-            )
-            normed = torch.layer_norm(normed, width, *layer.mlp_norm, NORM_EPS)
-            changed = F.linear(F.gelu(F.linear(normed, *layer.rise)), *layer.fall)
-            x = torch.addcmul(x, mlp_gate, changed)
-        out = torch.layer_norm(x[0], width, *self._norm, NORM_EPS)
-        out = out if self._out is None else F.linear(out, *self._out)
-        found: Tensor = self._head(out.flatten(0, 2))
-        return found.view(*window.shape[1:-1], -1)
+        window: Float[Tensor, "t g n dim"],
+        modulations: Float[Tensor, "t layers six 1 n hidden"],
+    ) -> Float[Tensor, "g n dim"]:
+        """Predict the latent after each window of ``t`` latents, operation by operation."""
+        return predict_step(self.weights, self.form, window, modulations)
 
-    def _attend(
-        self, qkv: Float[Tensor, "t p g j three"], last: bool
-    ) -> Float[Tensor, "q p g j inner"]:
-        """Mix values causally: for each token, or for the last alone."""
-        t, rows = len(qkv), qkv.shape[1:-1].numel()
-        each = qkv.view(t, rows, 3, self._heads, -1)
-        by_element = qkv.is_cpu and qkv.dtype is not torch.bfloat16
-        if by_element and rows * self._heads >= BY_ELEMENT:
-            mixed = _by_element(each, last)  # (q, rows, heads, d)
-        else:
-            q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
-            q = q[:, :, -1:] if last else q
-            mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
-        return mixed.reshape(len(mixed), *qkv.shape[1:-1], -1)
+
+def predict_step(
+    weights: Weights,
+    form: Form,
+    window: Float[Tensor, "t g n dim"],
+    modulations: Float[Tensor, "t layers six 1 n hidden"],
+    by_element: int = BY_ELEMENT,
+) -> Float[Tensor, "g n dim"]:
+    """Predict the latent after each window; ``by_element`` as :data:`BY_ELEMENT`."""
+    positions, into, layers, norm, out, head = weights
+    x = window + positions[: len(window)]
+    x = x if into is None else F.linear(x, *into)
+    width = x.shape[-1:]
+    for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
+        six, last = modulations[:, index], index == len(layers) - 1
+        shift, scale = six[:, :2].unbind(1)
+        rest = six[-1:, 2:] if last else six[:, 2:]
+        gate, mlp_shift, mlp_scale, mlp_gate = rest.unbind(1)
+        normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
+        normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
+        mixed = _attend(F.linear(normed, *qkv), form.heads, last, by_element)
+        mixed = mixed if mix is None else F.linear(mixed, *mix)
+        x = torch.addcmul(x[-1:] if last else x, gate, mixed)
+        normed = torch.addcmul(mlp_shift, torch.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale)
+        normed = torch.layer_norm(normed, width, *mlp_norm, NORM_EPS)
+        changed = F.linear(F.gelu(F.linear(normed, *rise)), *fall)
+        x = torch.addcmul(x, mlp_gate, changed)
+    found = torch.layer_norm(x[0], width, *norm, NORM_EPS)
+    found = found if out is None else F.linear(found, *out)
+    return found if head is None else _project(found, head, form)
+
+
+def _attend(
+    qkv: Float[Tensor, "t g n three"], heads: int, last: bool, by_element: int
+) -> Float[Tensor, "q g n inner"]:
+    """Mix values causally: for each token, or for the last alone."""
+    t, g, n, _ = qkv.shape
+    each = qkv.view(t, g * n, 3, heads, -1)
+    if qkv.is_cpu and qkv.dtype is not torch.bfloat16 and g * n * heads >= by_element:
+        mixed = _by_element(each, last)  # (q, rows, heads, d)
+    else:
+        q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
+        q = q[:, :, -1:] if last else q
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
+    return mixed.reshape(len(mixed), g, n, -1)
 
 
 def _by_element(
@@ -154,6 +183,19 @@ def _by_element(
     return (torch.softmax(scores, 1)[..., None] * v).sum(1)
 
 
+def _project(x: Float[Tensor, "g n dim"], head: Head, form: Form) -> Float[Tensor, "g n out"]:
+    """Compute what :class:`acpc_server.models.jepa.ProjectionMlp` does."""
+    rise, norm, fall = head
+    rows = F.linear(x.flatten(0, 1), *rise)
+    if len(norm) == 4:
+        rows = F.batch_norm(rows, *norm, eps=form.eps)
+    elif norm:
+        weight, bias = norm
+        rows = torch.layer_norm(rows, rows.shape[-1:], weight, bias, form.eps)
+    found = F.linear(getattr(F, form.activation)(rows), *fall)
+    return found.view(*x.shape[:2], -1)
+
+
 def _affine(module: nn.Module) -> Affine:
     """Return weight and bias of a linear map or a norm."""
     weight, bias = module.weight, module.bias
@@ -166,8 +208,24 @@ def _linear(module: nn.Module) -> Affine | None:
     return None if isinstance(module, nn.Identity) else _affine(module)
 
 
-def _layer(block: ConditionalBlock) -> _Layer:
+def _layer(block: ConditionalBlock) -> Layer:
     attention, mlp = block.attn, block.mlp.net
     out = attention.to_out[0] if isinstance(attention.to_out, nn.Sequential) else attention.to_out
-    parts = [_affine(mlp[index]) for index in (0, 1, 4)]
-    return _Layer(_affine(attention.norm), _affine(attention.to_qkv), _linear(out), *parts)
+    rise, fall = _affine(mlp[1]), _affine(mlp[4])
+    qkv = _affine(attention.to_qkv)
+    return _affine(attention.norm), qkv, _linear(out), _affine(mlp[0]), rise, fall
+
+
+def _head(module: nn.Module) -> tuple[Head | None, str, float]:
+    """Return a projection's weights, its activation and its norm's eps."""
+    if not isinstance(module, ProjectionMlp):
+        return None, "", 0.0
+    rise, norm, activation, fall = module.net
+    parts: tuple[Tensor, ...] = ()
+    if isinstance(norm, nn.BatchNorm1d):
+        assert norm.running_mean is not None and norm.running_var is not None  # noqa: S101
+        parts = norm.running_mean, norm.running_var, norm.weight, norm.bias
+    elif isinstance(norm, nn.LayerNorm):
+        parts = norm.weight, norm.bias
+    name = type(activation).__name__.lower()
+    return (_affine(rise), parts, _affine(fall)), name, getattr(norm, "eps", 0.0)

@@ -149,6 +149,9 @@ class Metrics:
         self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
         text = "Captured graphs that are not used, since they differed from eager or raised."
         self.graphs_rejected = counter("acpc_graphs_rejected", text, ("reason",))
+        self.programs = gauge("acpc_programs", "Checkpoints that a compiled step serves.")
+        text = "Compiled steps that are not used: no compiler, or corrupt, differing, raising ones."
+        self.programs_rejected = counter("acpc_programs_rejected", text, ("reason",))
         text = "Device calls whose answer was not finite; computed again it repeated, or changed."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
         text = "Numeric modes turned off, because the device failed at them at the start."

@@ -30,6 +30,7 @@ class RequestContext:
         priced: What admission does about them.
         waits: Whether others are ahead of it, so that it may be late because of them.
         expected: Seconds that it is expected to take alone.
+        program: What has computed its rollouts, empty for eager; None: it has had none.
     """
 
     def __init__(
@@ -48,6 +49,7 @@ class RequestContext:
         self.priced: Callable[[float], None] | None = None
         self.waits, self.expected = False, 0.0
         self.cancelled = False
+        self.program: str | None = None
         self._lock = threading.Lock()
         self._waiting: Future[Any] | None = None
 

@@ -1,0 +1,134 @@
+"""Compiled steps: what they are keyed by, when they pay, and which files are never used."""
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from acpc.contract import NumericMode
+from acpc_server.engine.programs import (
+    StepPrograms,
+    pays,
+    private_folder,
+    program_key,
+    spec_of,
+)
+from acpc_server.models import Form, JepaRollout, predict_step, sample_model
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+
+CPU, FP32 = torch.device("cpu"), NumericMode.FP32
+
+
+def steps() -> JepaRollout:
+    found = sample_model(CPU).steps
+    assert found is not None
+    return found
+
+
+def window(rollout: JepaRollout, g: int, n: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(3, g, n, 32), rollout.modulate(torch.randn(3, 1, n, 32))
+
+
+def test_a_key_is_of_an_architecture_not_of_its_weights() -> None:
+    rollout = steps()
+    spec = spec_of(rollout)
+    rollout.weights[0].add_(1.0)
+    assert json.loads(json.dumps(spec)) == spec == spec_of(rollout), "it travels as JSON"
+    assert program_key(spec) != program_key(spec | {"form": [*Form(1)]})
+
+
+@pytest.mark.parametrize(
+    ("rows", "paid"), [(1, True), (2, True), (15, True), (16, False), (128, True), (1300, False)]
+)
+def test_a_program_serves_where_it_wins_and_holds_the_interpreter_shortly(
+    rows: int, paid: bool
+) -> None:
+    took = {2: [0.4, 0.05], 16: [0.5, 0.45], 128: [1.5, 1.0]}
+    assert pays(took, rows) is paid
+
+
+@pytest.mark.parametrize("rows", [(1, 2), (3, 40)])
+def test_attention_by_elements_or_fused_is_one_step(rows: tuple[int, int]) -> None:
+    rollout = steps()
+    given = window(rollout, *rows)
+    ways = [predict_step(rollout.weights, rollout.form, *given, least) for least in (0, 10**9)]
+    torch.testing.assert_close(*ways)
+    torch.testing.assert_close(rollout.step(*given), ways[0])
+
+
+def test_a_folder_that_others_may_use_is_refused(tmp_path: Path) -> None:
+    made = private_folder(tmp_path / "state" / "programs")
+    assert made.stat().st_mode & 0o777 == 0o700 and private_folder(made) == made
+    made.chmod(0o770)
+    (tmp_path / "link").symlink_to(tmp_path / "state")
+    for folder in (made, tmp_path / "link"):
+        with pytest.raises(PermissionError, match="others may use"):
+            private_folder(folder)
+
+
+class World:
+    """Programs that are never compiled, and rollouts of one model."""
+
+    def __init__(self, folder: Path) -> None:
+        self.metrics, self.model = Metrics(), sample_model(CPU)
+        self.programs = StepPrograms(self.metrics, folder, after=math.inf)
+        self.folder, self.key = folder, program_key(spec_of(steps()))
+
+    def put(self, library: bytes, **about: object) -> None:
+        known = {"sha256": hashlib.sha256(library).hexdigest(), "rows": {"2": [9, 1]}, "seconds": 1}
+        (self.folder / f"{self.key}.so").write_bytes(library)
+        (self.folder / f"{self.key}.json").write_text(json.dumps(known | about))
+
+    def ask(self, priority: Priority = Priority.INTERACTIVE) -> str | None:
+        context = RequestContext(priority)
+        given = torch.randn(2, 3, 32), torch.randn(2, 2, 4), torch.randn(2, 1, 5, 4)
+        with self.programs.serve(self.model, FP32, context, rows=2), torch.inference_mode():
+            found = self.model.unroll(*given)
+        assert torch.equal(found, self.model.unroll(*given)), "eager, whatever lies there"
+        return context.program
+
+    def rejected(self, reason: str) -> float | None:
+        labels = {"reason": reason}
+        return self.metrics.registry.get_sample_value("acpc_programs_rejected_total", labels)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    world = World(private_folder(tmp_path / "programs"))
+    yield world
+    world.programs.close()
+
+
+def test_what_lies_in_the_folder_and_is_no_program_never_serves(world: World) -> None:
+    world.put(b"\x7fELF")
+    assert [world.ask() for _ in range(3)] == ["", "", ""]
+    assert (world.rejected("raised"), world.rejected("corrupt")) == (1.0, None)
+
+
+@pytest.mark.parametrize(
+    "about", [{"sha256": "0" * 64}, {"rows": {}}, {"rows": [1]}, {"rows": {"2": 1}}]
+)
+def test_a_file_that_is_not_what_was_compiled_is_never_loaded(
+    world: World, about: dict[str, object]
+) -> None:
+    world.put(b"\x7fELF", **about)
+    assert world.ask() == world.ask() == ""
+    assert (world.rejected("raised"), world.rejected("corrupt")) == (None, 1.0)
+    assert not (world.folder / f"{world.key}.json").exists()
+
+
+def test_a_link_is_never_followed(world: World, tmp_path: Path) -> None:
+    world.put(b"\x7fELF")
+    library = world.folder / f"{world.key}.so"
+    library.rename(tmp_path / "elsewhere")
+    library.symlink_to(tmp_path / "elsewhere")
+    assert world.ask() == "" and world.rejected("corrupt") == 1.0
+
+
+def test_jobs_and_other_arithmetic_have_none(world: World) -> None:
+    world.put(b"\x7fELF")
+    assert world.ask(Priority.JOB) is None and world.rejected("raised") is None
