@@ -27,6 +27,7 @@ from acpc_server.models.frozen import (
 )
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.loader import load_checkpoint
+from acpc_server.models.others import one_file_command
 from acpc_server.models.parts import VIT_SIZES
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
@@ -45,6 +46,6 @@ __all__ = [
     "FrozenNetwork", "FrozenWorldModel", "JepaModel", "JsonObject", "ModelCard", "Node",
     "StateReader", "StoredTensor", "TakesProprio", "Widens", "check_actions", "check_container",
     "check_history", "check_proprio", "choose_state", "forward_derivatives", "list_checkpoints",
-    "list_others", "load_checkpoint", "new_folder", "read_config", "read_open",
+    "list_others", "load_checkpoint", "new_folder", "one_file_command", "read_config", "read_open",
     "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe", "with_proprio",
 ]  # fmt: skip
