@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
+from acpc.v1 import tensor_pb2
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from bad_calls import jobs
@@ -32,6 +33,18 @@ def test_uploads(channel: grpc.Channel) -> None:
         check(call(channel, case)[0], case.code, case.field)
 
     assert faults(BAD_UPLOADS, look) == {}
+
+
+@pytest.mark.parametrize(("anchors", "advice"), [(4, "fewer anchors"), (1, "smaller frames")])
+def test_frames_too_large_for_a_shard_are_told_what_helps(
+    channel: grpc.Channel, anchors: int, advice: str
+) -> None:
+    frames = tensor_pb2.Tensor(dtype=1, shape=[anchors, anchor_wire.STEPS, 4096, 4096, 3])
+    messages = [anchor_wire.header(), anchor_wire.shard(frames=frames, frame_crc32=0)]
+    upload = AnchorServiceStub(channel).UploadAnchors
+    found = wire.refusal(lambda: upload(iter(messages), timeout=GENEROUS_SECONDS))
+    assert found is not None and found.fields == ("shard.frames.shape",)
+    assert advice in found.message
 
 
 def test_jobs_on_what_a_set_does_not_have(channel: grpc.Channel) -> None:

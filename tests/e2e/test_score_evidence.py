@@ -46,7 +46,7 @@ def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], receipt
 
 
 @pytest.mark.parametrize(
-    ("thresholds", "outcome"), [(PASSES, pb.OUTCOME_PASSED), (FAILS, pb.OUTCOME_FAILED)]
+    ("thresholds", "outcome"), [(PASSES, pb.OUTCOME_DOES_NOT_FIT), (FAILS, pb.OUTCOME_FAILED)]
 )
 def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
     caller: JobCaller, thresholds: dict[str, float], outcome: int

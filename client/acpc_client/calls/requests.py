@@ -147,9 +147,10 @@ def warn_if_raw(name: str, actions: Array | None) -> None:
 
     Raw ones look right and mean nothing: the model takes them for extreme actions.
     """
-    if actions is None or not np.size(actions):
+    values = np.asarray([] if actions is None else actions)  # a tensor too
+    if not values.size:
         return
-    furthest = float(np.max(np.abs(actions)))
+    furthest = float(np.abs(values).max())
     if furthest > _FARTHEST:
         warnings.warn(
             f"{name} reach {furthest:.4g}: actions are normalised by the mean and deviation of the "

@@ -12,7 +12,7 @@ from itertools import compress
 from operator import itemgetter
 from typing import Any
 
-from acpc.console import Console
+from acpc.console import Console, escaped
 from acpc.contract import TITLES, Record, Tabular, beside, cell
 from acpc_client import (
     DatasetAnchors,
@@ -62,7 +62,7 @@ def console() -> Console:
 
 def line(text: str) -> None:
     """Writes one plain line on stdout."""
-    sys.stdout.write(f"{text}\n")
+    sys.stdout.write(f"{escaped(text)}\n")
 
 
 def prose(text: str) -> None:
@@ -77,12 +77,12 @@ def prose(text: str) -> None:
 def note(text: str) -> None:
     """Writes one plain line on stderr, unless it shall be quiet."""
     if not _quiet.get():
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{escaped(text)}\n")
 
 
 def problem(text: str) -> None:
     """Writes on stderr what went wrong."""
-    sys.stderr.write(f"error: {text}\n")
+    sys.stderr.write(f"error: {escaped(text)}\n")
 
 
 def notes(sentences: Iterable[str], kind: str = "warning") -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from io import StringIO
 from typing import Any, Literal, NamedTuple
 
-from acpc.console import Console
+from acpc.console import Console, escaped
 from acpc.contract import cell
 from rich.cells import cell_len
 from rich.table import Table
@@ -58,7 +58,7 @@ class Column(NamedTuple):
     def cell(self, item: object) -> str:
         """The value of a record, as text."""
         found = getattr(item, self.value) if isinstance(self.value, str) else self.value(item)
-        return found if isinstance(found, str) else cell(found, self.spec)
+        return escaped(found if isinstance(found, str) else cell(found, self.spec))
 
 
 def terminal_width() -> int | None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.models import one_file_command
 
 SUFFIXES = (".ckpt", ".pt", ".pth", ".safetensors")
 CONFIGS = ("config.json", "config.yaml", "hydra.yaml")
@@ -87,12 +88,8 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _distributed(folder: Path) -> str:
     """The command that makes one file of a distributed checkpoint; nothing for another folder."""
-    if not (folder / ".metadata").is_file() and not any(folder.glob("*.distcp")):
-        return ""
-    if (folder / "meta.pt").is_file():  # as Lightning's strategy for FSDP writes
-        module = "lightning.pytorch.utilities.consolidate_checkpoint"
-        return f"python -m {module} {folder} --output_file {folder}.ckpt"
-    return f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {folder} {folder}.pt"
+    present = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
+    return one_file_command(present, str(folder))
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

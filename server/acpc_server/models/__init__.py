@@ -28,6 +28,7 @@ from acpc_server.models.frozen import (
 from acpc_server.models.jepa_model import JepaModel
 from acpc_server.models.jepa_rollout import Form, JepaRollout, Step, Weights, predict_step
 from acpc_server.models.loader import load_checkpoint
+from acpc_server.models.others import one_file_command
 from acpc_server.models.parts import VIT_SIZES
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 from acpc_server.models.sample import sample_model
@@ -46,7 +47,8 @@ __all__ = [
     "FrozenWorldModel", "JepaModel", "JepaRollout", "JsonObject", "ModelCard", "Node",
     "StateReader", "Step", "StoredTensor", "TakesProprio", "Weights", "Widens", "check_actions",
     "check_container", "check_history", "check_proprio", "choose_state", "forward_derivatives",
-    "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "predict_step",
+    "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "one_file_command",
+    "predict_step",
     "read_config", "read_open", "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe",
     "with_proprio",
 ]  # fmt: skip

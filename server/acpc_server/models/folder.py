@@ -28,7 +28,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME
-from acpc_server.models.others import Hint, look_into
+from acpc_server.models.others import Hint, look_below, look_into
 from acpc_server.opening import FOLDER, has_data, open_below, open_part
 
 PREFERRED_WEIGHTS = "weights.pt"
@@ -151,7 +151,7 @@ def choose_weights(folder: int, name: str, weights: str) -> str:
         )
     if files:
         return files[0]
-    look = look_into(folder, name)
+    look = look_below(folder, name)
     instead = f": {look.problem}; next: {look.command}" if look and look.command else ""
     raise NotFound(
         f"checkpoint {name!r} has no weights file ({PREFERRED_WEIGHTS}, weights_epoch_N.pt, "
@@ -250,7 +250,7 @@ def check_config(folder: int, name: str) -> os.stat_result:
     try:
         return _stat_file(folder, CONFIG_NAME)
     except NotFound as error:
-        look = look_into(folder, name)
+        look = look_below(folder, name)
         if look is None:
             raise
         command = f"; next: {look.command}" if look.command else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Collection
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -25,6 +26,45 @@ class Hint(NamedTuple):
     command: str = ""
 
 
+def one_file_command(present: Collection[str], place: str) -> str:
+    """What makes one file of the distributed checkpoint at ``place``; empty: it is none.
+
+    ``present`` names what lies there; the file comes to lie beside it.
+    """
+    if ".metadata" not in present and not any(name.endswith(".distcp") for name in present):
+        return ""
+    if "meta.pt" in present:  # as Lightning's strategy for FSDP writes
+        module = "lightning.pytorch.utilities.consolidate_checkpoint"
+        return f"python -m {module} {place} --output_file {place}.ckpt"
+    return f"python -m torch.distributed.checkpoint.format_utils dcp_to_torch {place} {place}.pt"
+
+
+def look_below(folder: int, name: str) -> Hint | None:
+    """As :func:`look_into`, and at the distributed checkpoints inside that training writes."""
+    look = look_into(folder, name)
+    if look is not None and look.command:
+        return look
+    for place in ("", "checkpoints/"):
+        for inner in (place + entry for entry in _names(folder, place or ".")):
+            if command := one_file_command(_names(folder, inner), f"{name}/{inner}"):
+                problem = f"{inner} is a distributed checkpoint, in files of several processes"
+                return Hint(problem, f"{command}, then acpc-server import {name} {name}-imported")
+    return look
+
+
+def _names(folder: int, place: str) -> list[str]:
+    """What lies in a folder below an open one, by name; nothing where it is none, or a link."""
+    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        opened = os.open(place, flags, dir_fd=folder)
+    except OSError:
+        return []
+    try:
+        return sorted(entry.name for entry in os.scandir(opened))
+    finally:
+        os.close(opened)
+
+
 def look_into(folder: int, name: str) -> Hint | None:
     """Find what an open folder holds instead of a checkpoint; None: a checkpoint, or nothing.
 
@@ -32,8 +72,11 @@ def look_into(folder: int, name: str) -> Hint | None:
     """
     present = sorted(os.listdir(folder))
     imports = f"acpc-server import {name} {name}-imported"
-    if any(entry == ".metadata" or entry.endswith(".distcp") for entry in present):
-        return Hint("a distributed checkpoint, in files of several processes", imports)
+    if command := one_file_command(present, name):
+        problem = "a distributed checkpoint, in files of several processes"
+        then = f"acpc-server import {command.split()[-1]} {name}-imported"
+        config = f" --config {name}/{CONFIG_NAME}" if CONFIG_NAME in present else ""
+        return Hint(problem, f"{command}, then {then}{config}")
     weights = [entry for entry in present if entry.endswith((*WEIGHTS_SUFFIXES, ".pth"))]
     if found := CACHE.fullmatch(name):
         problem = "a cache of the Hub, whose files are links; the server follows none"

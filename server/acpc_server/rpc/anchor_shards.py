@@ -144,10 +144,11 @@ def _frames_shape(tensor: tensor_pb2.Tensor, header: UploadHeader) -> tuple[int,
             "frames.shape", f"frames have {shape[2]} x {shape[3]} pixels, over {MAX_FRAME_SIDE}"
         )
     if math.prod(shape) > MAX_SHARD_BYTES:
+        smaller = "store smaller frames, or ask for a shorter horizon"
         raise InvalidArgument(
             "frames.shape",
-            f"{list(shape)} holds {math.prod(shape)} bytes, over {MAX_SHARD_BYTES}; send fewer "
-            "anchors in a shard",
+            f"{list(shape)} holds {math.prod(shape)} bytes, over {MAX_SHARD_BYTES}; "
+            + ("send fewer anchors in a shard" if shape[0] > 1 else smaller),
         )
     return shape
 

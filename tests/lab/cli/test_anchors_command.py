@@ -56,6 +56,22 @@ def test_upload_shows_its_progress_and_the_set(
     assert f"upload {request_id}: 12 anchors stored already" in again.stderr
 
 
+@pytest.mark.parametrize("form", ["table", "wide", "csv", "json"])
+def test_what_others_wrote_moves_nothing_on_a_terminal(anchors: Acpc, form: str) -> None:
+    """Whole, letter by letter, in lists, pages and errors."""
+    foreign = "a\x1b[2J\x07\x9b\rb"
+    asked = ("anchors", "create", "a.h5", "--task", "pusht", "--description", foreign)
+    shown = [anchors(*asked, "-o", form)] if form in ("table", "json") else []
+    shown.append(anchors("list", "anchor-sets", "-o", form))
+    shown.append(anchors("show", "anchor-set", foreign, code=1))
+    assert "error: " in shown[-1].stderr
+    for answer in shown:
+        assert not set("\x1b\x07\x9b\r") & set(answer.stdout + answer.stderr)
+    if form != "json":
+        anchors(*asked)
+        assert r"a\x1b[2J\x07\x9b\rb" in anchors("list", "anchor-sets", "-o", form).stdout
+
+
 def test_an_interrupted_upload_goes_on(
     anchors: Acpc, windows: Path, store: AnchorCounterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:

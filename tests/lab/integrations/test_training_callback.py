@@ -262,7 +262,18 @@ def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:
         assert not first.passed, "nothing passes without a reference"
         assert set(first.metrics("x")) == {
             f"x/gaussian_noise_0.08/{name}"
-            for name in ("ir", "ir_lower", "sr", "sr_lower", "sr_upper", "confidence", "epoch")
+            for name in (
+                "ir",
+                "ir_lower",
+                "sr",
+                "sr_lower",
+                "sr_upper",
+                "confidence",
+                "epoch",
+                "skill",
+                "skill_lower",
+                "skill_upper",
+            )
         }, "ten anchors give raw IR no upper end"
         assert isinstance(second.error, NotFound)
         assert (second.epoch, second.step, second.metrics()) == (1, 7, {})

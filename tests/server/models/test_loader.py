@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -317,7 +318,11 @@ CASES = {
     "whole": (["weights.pt"], "the tree lies under model", "acpc-server import whole"),
     "other": (["weights.pt"], "TDMPC2", ""),
     "bare": ([], "without a weights file", ""),
-    "sharded": ([".metadata", "a.distcp"], "distributed checkpoint", "acpc-server import sharded"),
+    "sharded": (
+        [".metadata", "a.distcp"],
+        "distributed checkpoint",
+        "dcp_to_torch sharded sharded.pt",
+    ),
 }
 CONFIGS = {
     "epochs": public_config(), "pickled": public_config(), "whole": {"model": public_config()},
@@ -347,5 +352,21 @@ def test_each_is_listed_with_its_reason(others: Path) -> None:
         assert problem in found[name].problem
         assert command in found[name].command and bool(command) == bool(found[name].command)
     assert "good" in {entry.name for entry in list_checkpoints(others)}
-    with pytest.raises(NotFound, match=r"a distributed checkpoint.*; next: acpc-server import"):
+    with pytest.raises(NotFound, match=r"a distributed checkpoint.*; next: python -m torch"):
         find_checkpoint(others, "sharded")
+
+
+@pytest.mark.parametrize("inner", ["last", "checkpoints/epoch=0-step=10.ckpt"])
+@pytest.mark.parametrize("config", [True, False])
+def test_a_distributed_checkpoint_inside_is_named_with_its_command(
+    tmp_path: Path, inner: str, config: bool
+) -> None:
+    place = tmp_path / "fsdp" / inner
+    place.mkdir(parents=True)
+    if config:
+        (tmp_path / "fsdp" / "config.json").write_text(json.dumps(public_config()))
+    for name in (".metadata", "meta.pt", "__0_0.distcp"):
+        (place / name).write_bytes(b"x")
+    made = f"consolidate_checkpoint fsdp/{inner} --output_file fsdp/{inner}.ckpt"
+    with pytest.raises(NotFound, match=re.escape(f"{made}, then acpc-server import fsdp")):
+        find_checkpoint(tmp_path, "fsdp")
