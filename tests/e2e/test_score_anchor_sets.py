@@ -52,7 +52,9 @@ def refused(calls: SetCaller, request: object) -> wire.Refusal:
 def without_fit(answer: pb.ScoreCheckpointResponse) -> bytes:
     """All but what a dataset tells besides its anchors: its normaliser, and more misfits."""
     parameters = json.loads(answer.receipt.parameters)
-    answer.receipt.parameters = json.dumps({**parameters, "action": None, "fit": None})
+    answer.receipt.parameters = json.dumps(
+        {**parameters, "action": None, "fit": None}, sort_keys=True
+    )
     for side in (answer.checkpoint, answer.reference):
         side.ClearField("fit")
     return answer.SerializeToString(deterministic=True)
