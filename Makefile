@@ -16,13 +16,11 @@ PAGES := '.[lab,docs]'
 BLOCKING := client/acpc_client/sync/client.py
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
-# Tests run in processes, at most 8, each with one thread, that are forked from one which has collected
-# them: two a core, for they wait for programs; three on two cores of unit tests, which seldom wait.
-# Coverage is measured in xdist's.
-PYTEST = $(BIN)/python -m pytest $(if $(COVERAGE),$(COVERAGE) --dist worksteal -n,--forks)
-CORES := $(shell getconf _NPROCESSORS_ONLN)
-TESTS = $(PYTEST) $(shell echo $$((2 * $(CORES) < 8 ? 2 * $(CORES) : 8)))
-UNIT_TESTS = $(PYTEST) $(shell echo $$((3 * $(CORES) < 16 ? 3 * $(CORES) / 2 : 8))) -m unit
+# Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
+# tests, which now and then leave a core idle, have half as many processes more.
+RUN_TESTS := $(BIN)/python -m pytest --maxprocesses 8 --dist worksteal --numprocesses
+PYTEST := $(RUN_TESTS) logical
+UNIT_TESTS := $(RUN_TESTS) $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2) -m unit
 
 # Modules are compiled once, not by every program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE
@@ -99,20 +97,19 @@ test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(UNIT_TESTS)
 
 tests: $(READY) ## Run the unit tests, then those of TIERS
-	@$(UNIT_TESTS); unit=$$?; $(TESTS) -m "$(TIERS)" && exit $$unit
+	@$(UNIT_TESTS) $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
 
 checks: $(READY) ## Lint, type-check and build the docs, into build/checks.log
 	@$(MAKE) --no-print-directory --keep-going lint types docs >build/checks.log 2>&1
 
 test-nightly: $(READY) ## The series at full length, training, and other toolchains (an hour)
-	@$(TESTS) -m nightly
+	@$(PYTEST) -m nightly
 
 fuzz: $(READY) ## Send 100,000 hostile requests to a server (a quarter of an hour); SEED=7 for others
 	@$(BIN)/python tests/hostile/fuzzer.py --seed $(or $(SEED),1)
 
-coverage: COVERAGE := --cov --cov-report term-missing:skip-covered
 coverage: $(READY) ## Run the unit tests and show which branches they miss
-	@$(UNIT_TESTS)
+	@$(PYTEST) -m unit --cov --cov-report term-missing:skip-covered
 
 lint: $(LINT) ## ruff, the import rules, the wire contract and its generated code
 	@$(BIN)/ruff check .

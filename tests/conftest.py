@@ -8,6 +8,7 @@ import runpy
 import signal
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 # Workers of one run share the machine, and so do the programs that they start: one thread each,
@@ -22,7 +23,7 @@ import processes
 import pytest
 import structlog
 import tiers
-from forking import pytest_runtestloop
+from filelock import FileLock
 from postgres_server import PostgresServer, find_programs
 from programs import missing
 from waiting import wait_until
@@ -32,8 +33,11 @@ CHECKED = (
     "numerics", "models", "perturb", "data", "engine", "encoding", "interactive", "scoring",
     "studies",
 )  # fmt: skip
+BUILD = Path(__file__).parents[1] / "build"
 # The blocking client is in no commit: a checkout may be fresh, or newer than what it has.
-runpy.run_path(str(Path(__file__).parents[1] / "client/unasync.py"), run_name="__main__")
+runpy.run_path(str(BUILD.parent / "client/unasync.py"), run_name="__main__")
+# On a fresh checkout one worker compiles what all import, and the others wait for it.
+alone = ExitStack()
 gc.disable()  # while tests are collected: nothing that is imported goes away
 processes.forks = True
 # gRPC's noise where one process has several event loops (github.com/grpc/grpc, #25364): all are
@@ -57,6 +61,11 @@ hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500
 hypothesis.settings.load_profile("quick")
 
 
+def _compiled(config: pytest.Config) -> Path:
+    """A file that is there once tests of these tiers were collected, and all that they import."""
+    return BUILD / f"compiled-{'-'.join(sorted(tiers.selected(config.option.markexpr)))}"
+
+
 def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
     """Check shapes while unit tests run: the other tiers ask servers, which check nothing.
 
@@ -64,7 +73,6 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
     """
     from shapes import check_shapes
 
-    parser.addoption("--forks", type=int, default=0, help="run tests in so many processes")
     given = pluginmanager.get_plugin("pytestconfig").known_args_namespace
     if "unit" in tiers.selected(given.markexpr):
         check_shapes(("acpc.datasets", *(f"acpc_server.{package}" for package in CHECKED)))
@@ -72,6 +80,13 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
 
 def pytest_configure(config: pytest.Config) -> None:
     """Make ready for tests in this process."""
+    if getattr(config.option, "dist", "no") != "no" and not hasattr(config, "workerinput"):
+        return  # its workers run the tests, and start the sooner
+    if hasattr(config, "workerinput") and not _compiled(config).exists():
+        BUILD.mkdir(exist_ok=True)
+        alone.enter_context(FileLock(BUILD / "compiling"))
+        if _compiled(config).exists():
+            alone.close()
     import torch
     import typer.testing
 
@@ -101,9 +116,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Collect garbage from here on: not of half a million objects of modules, and seldom."""
+    if hasattr(session.config, "workerinput"):
+        _compiled(session.config).touch()
+        alone.close()
     gc.freeze()
     gc.set_threshold(50_000)  # else its rounds are a tenth of the unit tests' time
     gc.enable()
+
+
+@pytest.hookimpl(optionalhook=True)  # the release check has no xdist
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """A worker per core for tests that compute, two for those that wait for their programs."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,7 +1,6 @@
 """Programs that tests start end, however the test run ends."""
 
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -9,7 +8,6 @@ from pathlib import Path
 
 import processes
 import pytest
-from forking import Shares
 from waiting import wait_until
 
 pytestmark = pytest.mark.process
@@ -47,17 +45,3 @@ def test_a_killed_run_leaves_no_program(sent: signal.Signals) -> None:
         wait_until(lambda: len(in_group(group)) == 2, "the program and its own did not start")
         run.send_signal(sent)
         wait_until(lambda: not in_group(group), "programs outlive the run")
-
-
-@pytest.mark.parametrize("items", [0, 1, 2, 50])
-def test_each_test_is_run_by_one_process(items: int) -> None:
-    """Whichever of them is how fast; a process gets tests that follow each other, where it can."""
-    shares, going = Shares(items, 3), [0, 1, 2]
-    taken: list[int] = []
-    while going:
-        own = random.choice(going)
-        if (at := shares.take(own)) is None:
-            going.remove(own)
-        else:
-            taken.append(at)
-    assert sorted(taken) == list(range(items))
