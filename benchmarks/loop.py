@@ -10,6 +10,7 @@ thread, which is what callbacks there take.
 from __future__ import annotations
 
 import asyncio
+import gc
 import tempfile
 import time
 from typing import Any
@@ -46,6 +47,8 @@ def report(seconds: float = 6.0, callers: int = 32, method: str = PAIR) -> dict[
         try:
             load = (f"127.0.0.1:{server.port}", MODEL, callers, seconds, 1, method)
             loader().submit(closed_loop, *load).result(PATIENCE)
+            gc.collect()  # as `serve` does
+            gc.freeze()
             loop = server._door._loop
             pauses = asyncio.run_coroutine_threadsafe(beat(seconds), loop)
             answers = loader().submit(closed_loop, *load).result(PATIENCE)
