@@ -139,7 +139,10 @@ class StepPrograms:
             program.sought = True
             self._load(program)
         elif program.spent >= self._after:
-            self._compile(program)
+            try:
+                self._compile(program)
+            except OSError as error:  # no room on the disk, no process: eager serves
+                self._reject(program, "not_compiled", str(error))
         return program.library is not None
 
     def _load(self, program: _Program) -> None:
@@ -155,7 +158,8 @@ class StepPrograms:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             self._metrics.programs_rejected.labels("corrupt").inc()
             log.warning("program_ignored", key=program.key, why=str(error))
-            about.unlink(missing_ok=True)
+            with suppress(OSError):
+                about.unlink()
             return
         program.rows, program.library = rows, library
         log.info("program_loaded", key=program.key, rows=rows, seconds=found["seconds"])

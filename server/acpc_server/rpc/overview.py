@@ -1,6 +1,6 @@
 """A page of the jobs for people: what was asked, by whom, how far it is, the verdict. Read only.
 
-Rendered anew for each request, without scripts. Whoever may list jobs by gRPC may read it: a
+Rendered for each request, without scripts. Whoever may list jobs by gRPC may read it: a
 browser sends the API key as the password of HTTP Basic.
 """
 
@@ -9,7 +9,9 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
@@ -18,12 +20,20 @@ import jinja2
 import structlog
 from acpc.contract import Interval, JobState, Score, cell
 
-from acpc_server.access import AccessControl, is_local, require_role
-from acpc_server.errors import AcpcError, InvalidArgument, PermissionDenied, Unauthenticated
+from acpc_server.access import AccessControl, require_role
+from acpc_server.errors import (
+    AcpcError,
+    InvalidArgument,
+    NotFound,
+    PermissionDenied,
+    Unauthenticated,
+)
 from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.operations import OperationWriter, life, read_name
 
 log = structlog.get_logger("acpc.http")
+# What a browser on this host calls it; what other names resolve to is up to their owners.
+HERE = re.compile(r"(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d+)?")
 METHOD = "/google.longrunning.Operations/ListOperations"
 ROWS, REMEMBERED = 25, 1024
 STATUSES = {
@@ -76,7 +86,7 @@ class Overview:
     def _admit(self, host: str, given: str) -> None:
         if not self._access.authenticated:
             # A page of somebody else, whose name was made to lead here, must not read this one.
-            if not is_local(host.rpartition(":")[0]):
+            if not HERE.fullmatch(host):
                 raise PermissionDenied("without API keys this page is for browsers of its host")
             return
         scheme, _, key = given.partition(" ")
@@ -141,7 +151,9 @@ class Overview:
         }
 
     def _remembered_of(self, job: Job) -> dict[str, str] | None:
-        return self._remembered(job.job_id) if job.state is JobState.SUCCEEDED else None
+        with suppress(NotFound):  # it was deleted meanwhile
+            return self._remembered(job.job_id) if job.state is JobState.SUCCEEDED else None
+        return None
 
     def _score(self, job_id: str) -> dict[str, str] | None:
         job = self._jobs.get(job_id)

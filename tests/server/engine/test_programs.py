@@ -73,9 +73,9 @@ def test_a_folder_that_others_may_use_is_refused(tmp_path: Path) -> None:
 class World:
     """Programs that are never compiled, and rollouts of one model."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, after: float = math.inf) -> None:
         self.metrics, self.model = Metrics(), sample_model(CPU)
-        self.programs = StepPrograms(self.metrics, folder, after=math.inf)
+        self.programs = StepPrograms(self.metrics, folder, after)
         self.folder, self.key = folder, program_key(spec_of(steps()))
 
     def put(self, library: bytes, **about: object) -> None:
@@ -132,3 +132,14 @@ def test_a_link_is_never_followed(world: World, tmp_path: Path) -> None:
 def test_jobs_and_other_arithmetic_have_none(world: World) -> None:
     world.put(b"\x7fELF")
     assert world.ask(Priority.JOB) is None and world.rejected("raised") is None
+
+
+def test_where_nothing_can_be_written_eager_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a full disk: the caller's answer does not depend on it."""
+    monkeypatch.setenv("CXX", "true")
+    (tmp_path / "programs").write_bytes(b"no folder")
+    world = World(tmp_path / "programs", after=0.0)
+    assert [world.ask() for _ in range(3)] == ["", "", ""]
+    assert world.rejected("not_compiled") == 1.0
