@@ -56,13 +56,20 @@ def register(kind: str) -> Callable[..., Json]:
     return run_job
 
 
-def record_step(phase: str, outcome: Json) -> Json | None:
+def record_step(phase: str, outcome: Json) -> tuple[Json, bool] | None:
     """Within a job: return the recorded outcome of its next step, or record this one.
 
-    None when it cannot be: the job was cancelled or taken over, or the record is out of reach.
+    With it whether this one was recorded. None when it cannot be: the job was cancelled or taken
+    over, or the record is out of reach.
     """
+    recorded = []
+
+    def record() -> Json:
+        recorded.append(True)
+        return outcome
+
     try:
-        return DBOS.run_step({"name": phase}, lambda: outcome)
+        return DBOS.run_step({"name": phase}, record), bool(recorded)
     except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
         return None
     except SQLAlchemyError as error:

@@ -84,6 +84,7 @@ class JobRun:
         recorded: int,
         metrics: Metrics,
         verify: Verify,
+        held: Callable[[], bool],
     ) -> None:
         self.context = RequestContext(Priority.JOB, caller=owner)
         self.kind = kind
@@ -93,6 +94,7 @@ class JobRun:
         self._recorded = recorded
         self._shards = metrics.job_shards.labels(kind.name)
         self._verify = verify
+        self._held = held  # whether this host still holds the job
         self._total = kind.count_steps(spec)
         self._done = self._fresh_steps = 0
         self._fresh_seconds = 0.0
@@ -114,8 +116,11 @@ class JobRun:
             raise _Stop(WITHDRAWN)
         self._show(phase)
         fresh = self._done >= self._recorded
-        outcome = record_step(phase, self._measured(phase, work) if fresh else {})
-        if outcome is None:
+        found = record_step(phase, self._measured(phase, work) if fresh else {})
+        if found is None:
+            raise _Stop(WITHDRAWN)
+        outcome, ours = found
+        if fresh and not ours and not self._held():  # another host measured it meanwhile
             raise _Stop(WITHDRAWN)
         if "failure" in outcome:
             raise _Stop(End("failed", failure=JobFailure(**outcome["failure"])))
@@ -234,11 +239,18 @@ class JobRunner:
                 return None
             if waited is not None:
                 self._metrics.first_step.observe(waited)
-            run = JobRun(kind, spec, owner, steps, self._metrics, self._verify)
+            held = partial(self._holds, job_id)
+            run = JobRun(kind, spec, owner, steps, self._metrics, self._verify, held)
             with structlog.contextvars.bound_contextvars(**run.fields):
                 log.info("job_started")
                 end = self._hold(job_id, run, stamp)
             return end.result if end.failure is None else end.failure
+
+    def _holds(self, job_id: str) -> bool:
+        try:
+            return job_id in self._record.held(self.executor_id)
+        except RECORD_ERRORS:
+            return False
 
     def _hold(self, job_id: str, run: JobRun, stamp: str) -> End:
         metrics, kind, started = self._metrics, run.kind.name, time.monotonic()
