@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,7 +14,6 @@ from acpc.contract.record import Columns, Record, Tabular, columns_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ErrorDrift(Record, Wire[pb.ErrorDrift]):
     """Prediction errors against one observed future."""
 
@@ -24,7 +23,6 @@ class ErrorDrift(Record, Wire[pb.ErrorDrift]):
     bound: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairResult(Record, Wire[pb.PairResult]):
     """One view against the clean history."""
 
@@ -37,7 +35,6 @@ class PairResult(Record, Wire[pb.PairResult]):
     error_drift: ErrorDrift | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
     """Answer of ``compare_pair``: one result per view, spec-major, then draw."""
 
@@ -63,7 +60,6 @@ Values = NDArray[np.float64]
 ActionBlocks = NDArray[np.float32]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
     """Whether a view provably leaves a selection unchanged."""
 
@@ -71,7 +67,6 @@ class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
     margin: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
     """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds."""
 
@@ -81,7 +76,6 @@ class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
     total_variation: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CleanGaps(Record, Wire[pb.CleanGaps]):
     """How far the clean costs of what was chosen lie from those of what was not."""
 
@@ -89,7 +83,6 @@ class CleanGaps(Record, Wire[pb.CleanGaps]):
     elite: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     """One view of the history against the candidate pool; arrays are float64 (candidates,)."""
 
@@ -112,7 +105,6 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     softmax: SoftmaxBounds | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
     """Up to which severity of one kind every draw is certified; None: not even at the mildest."""
 
@@ -121,7 +113,6 @@ class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
     elite: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DrawsBound(Record, Wire[pb.DrawsBound]):
     """How large a share of all draws of a random perturbation may change a choice.
 
@@ -143,7 +134,6 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
     """Answer of ``certify_pool``."""
 
@@ -187,7 +177,6 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         return f"{words}, elite set under {sum(held)}" if held else words
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SampledPool(Record, Wire[pb.PlanCertificate]):
     """Answer of ``certify_proposal``: the pool the server sampled, and its certificate."""
 
@@ -195,7 +184,6 @@ class SampledPool(Record, Wire[pb.PlanCertificate]):
     certificate: PoolCertificate
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PoolChoice(Record, Wire[pb.PoolChoice]):
     """A CEM run's pool, costs and choice in one iteration."""
 
@@ -203,7 +191,6 @@ class PoolChoice(Record, Wire[pb.PoolChoice]):
     elites: NDArray[np.int64]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedIteration(Record, Wire[pb.PairedIteration]):
     """One iteration of the clean run, judged from one view."""
 
@@ -217,7 +204,6 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
     choice: PoolChoice | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedPlan(Record, Wire[pb.PairedPlan]):
     """The CEM run from one view beside the clean one."""
 
@@ -230,7 +216,6 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
     selection_regret: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     """Answer of ``plan_paired``."""
 

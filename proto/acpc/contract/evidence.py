@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError
@@ -45,7 +44,6 @@ class Population(WireEnum):
         return "this dataset" if self is Population.DATASET else "new trajectories like these"
 
 
-@dataclass(frozen=True)
 class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
     """Confidence options of a score; they change no number of the paper."""
 
@@ -65,7 +63,6 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
             )
 
 
-@dataclass(frozen=True)
 class UntilDecided(Request, Wire[pb.UntilDecided]):
     """Measures more and more anchors until the confident outcome is certain.
 
@@ -97,7 +94,6 @@ class LookStop(WireEnum):
     LIMIT = 2
 
 
-@dataclass(frozen=True, repr=False)
 class Look(Record, Wire[pb.Look]):
     """One look at the evidence."""
 
@@ -109,7 +105,6 @@ class Look(Record, Wire[pb.Look]):
     p_failed: float
 
 
-@dataclass(frozen=True, repr=False)
 class SequentialLooks(Record, Wire[pb.SequentialLooks]):
     """What a job that measures until it is decided saw, look by look."""
 
@@ -120,7 +115,6 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
     looks: tuple[Look, ...]
 
 
-@dataclass(frozen=True, repr=False)
 class Interval(Record, Wire[pb.Interval]):
     """A confidence interval, at the level of the evidence."""
 
@@ -145,7 +139,6 @@ class Interval(Record, Wire[pb.Interval]):
         return f"{low} to {high}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
     """What the same anchors say of the other population; numbers as in ``Evidence``."""
 
@@ -158,7 +151,6 @@ class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
     doubt: Doubt
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Evidence(Record, Wire[pb.Evidence]):
     """Confidence in a score's numbers as estimates of its population.
 

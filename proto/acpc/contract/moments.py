@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -55,8 +55,7 @@ def _dump_goal(goal: Array) -> dict[str, object]:
 Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Moment(Request):
+class _Moment(Request, eq=False, kw_only=True):
     """Fields of every interactive request."""
 
     float_views: ClassVar[bool] = False
@@ -103,8 +102,7 @@ def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
+class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
     """Do these two views of one history lead to the same predicted future?
 
     Views made by the caller may be float32 in [0, 1] too.
@@ -144,7 +142,6 @@ def _check_weights(name: str, weights: tuple[float, ...]) -> None:
         raise ArgumentError(name, "are all 0; leave them out, or give one above 0")
 
 
-@dataclass(frozen=True)
 class DistanceTerm(Request, Wire[pb.DistanceTerm]):
     """A distance of predicted latents to the goal, summed over predicted steps.
 
@@ -163,7 +160,6 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
         _check_weights("coordinate_weights", self.coordinate_weights)
 
 
-@dataclass(frozen=True)
 class Objective(Request, Wire[pb.Objective]):
     """A planner's objective: distances to the goal, and a penalty on the actions."""
 
@@ -175,8 +171,7 @@ class Objective(Request, Wire[pb.Objective]):
         _check_weights("control_weights", self.control_weights)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlannerMoment(_Moment):
+class PlannerMoment(_Moment, kw_only=True):
     """A planner's history and goal."""
 
     goal: Goal
@@ -209,8 +204,7 @@ class PlannerMoment(_Moment):
         super().check_rules()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
+class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
     """Begins a moment of a planning session: a planner's moment, and which certificates it asks."""
 
     elite_count: int = bounded(0, ge=0, le=UINT32)
@@ -227,8 +221,7 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
             )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
+class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest], kw_only=True):
     """Plans twice with common random numbers."""
 
     budget: CemBudget = CemBudget()
@@ -240,8 +233,7 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
 MAX_CANDIDATES = 2**20
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CandidatePool(Request):
+class CandidatePool(Request, eq=False, kw_only=True):
     """Candidates, and what is known of each beside its predictions."""
 
     candidates: Array = floats("candidates, H, block width")
@@ -264,20 +256,17 @@ class CandidatePool(Request):
             raise ArgumentError("offsets.shape", f"found {found}, wanted {wanted}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest]):
+class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest], kw_only=True):
     """Can this visual change alter the planner's choice among these candidates?"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnPool(CandidatePool, Wire[pb.PlanPool]):
+class OwnPool(CandidatePool, Wire[pb.PlanPool], kw_only=True):
     """A pool of the caller's own; its iteration is echoed."""
 
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Proposal(Request, Wire[pb.GaussianProposal]):
+class Proposal(Request, Wire[pb.GaussianProposal], eq=False, kw_only=True):
     """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean."""
 
     mean: Array = floats("H, block width")

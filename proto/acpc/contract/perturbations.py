@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -33,7 +32,6 @@ _PLATE_BYTES = 3 * 2**20
 _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
-@dataclass(frozen=True)
 class Identity(VisualChange, Wire[pb.Identity]):
     """The unchanged view. Every distance it yields is zero."""
 
@@ -48,7 +46,6 @@ class Identity(VisualChange, Wire[pb.Identity]):
         return self.kind
 
 
-@dataclass(frozen=True)
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
     """Independent noise on every pixel, channel and frame; severity ``sigma``."""
 
@@ -57,7 +54,6 @@ class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
-@dataclass(frozen=True)
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
     """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one."""
 
@@ -75,7 +71,6 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
         return self.kernel_size == 1
 
 
-@dataclass(frozen=True)
 class Resize(VisualChange, Wire[pb.Resize]):
     """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing."""
 
@@ -89,7 +84,6 @@ class Resize(VisualChange, Wire[pb.Resize]):
         return 1.0 - self.scale
 
 
-@dataclass(frozen=True)
 class Brightness(Signed, Wire[pb.Brightness]):
     """Every pixel times ``1 + change``, saturating at black and white."""
 
@@ -98,7 +92,6 @@ class Brightness(Signed, Wire[pb.Brightness]):
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class Contrast(Signed, Wire[pb.Contrast]):
     """Distance of every pixel from mid-grey times ``1 + change``, saturating."""
 
@@ -107,7 +100,6 @@ class Contrast(Signed, Wire[pb.Contrast]):
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
     """Random brightness, contrast, saturation and hue; one change for all frames of a draw."""
 
@@ -116,7 +108,6 @@ class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
     """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec."""
 
@@ -130,7 +121,6 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
         return 100.0 - self.quality
 
 
-@dataclass(frozen=True)
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
     """A mid-grey rectangle at a random place, the same in all frames of a draw."""
 
@@ -139,7 +129,6 @@ class Occlusion(VisualChange, Wire[pb.Occlusion]):
     size: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
     """A random shift by whole pixels, the same in all frames of a draw; borders are repeated."""
 
@@ -148,7 +137,6 @@ class RandomShift(VisualChange, Wire[pb.RandomShift]):
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
-@dataclass(frozen=True)
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
     """Mean over a disk, borders reflected."""
 
@@ -157,7 +145,6 @@ class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
-@dataclass(frozen=True)
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
     """Mean over a line, borders reflected."""
 
@@ -167,7 +154,6 @@ class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 
 
-@dataclass(frozen=True)
 class Shadow(VisualChange, Wire[pb.Shadow]):
     """A soft-edged shadow at a random place, in a random direction, the same in all frames."""
 
@@ -177,7 +163,6 @@ class Shadow(VisualChange, Wire[pb.Shadow]):
     softness: float = bounded(0.25, ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Gamma(VisualChange, Wire[pb.Gamma]):
     """Every pixel to a power: exact at the 256 byte values, linear between them."""
 
@@ -191,7 +176,6 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-@dataclass(frozen=True)
 class Saturation(Signed, Wire[pb.Saturation]):
     """Difference of every pixel from its luminance times ``1 + change``, saturating."""
 
@@ -200,7 +184,6 @@ class Saturation(Signed, Wire[pb.Saturation]):
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class Cutout(VisualChange, Wire[pb.Cutout]):
     """Mid-grey patches at random places, the same in all frames of a draw."""
 
@@ -210,7 +193,6 @@ class Cutout(VisualChange, Wire[pb.Cutout]):
     patches: int = bounded(4, ge=1, le=16)
 
 
-@dataclass(frozen=True)
 class Distractor(VisualChange, Wire[pb.Distractor]):
     """A disk of a random colour that moves through the history; one path for each draw."""
 
@@ -220,7 +202,6 @@ class Distractor(VisualChange, Wire[pb.Distractor]):
     speed: float = bounded(0.1, ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Background(VisualChange, Wire[pb.Background]):
     """Random smooth colours in place of what has a colour, or what a plate of the scene shows."""
 
@@ -279,7 +260,6 @@ def plate_from(path: str) -> dict[str, bytes | int]:
     return {"plate": plate.tobytes(), "plate_width": plate.shape[1]}
 
 
-@dataclass(frozen=True)
 class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
     """A random 3 x 3 convolution over all channels, mixed with the frames."""
 
@@ -288,7 +268,6 @@ class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Zoom(VisualChange, Wire[pb.Zoom]):
     """A part of the frame at a random place, enlarged to the whole frame."""
 
@@ -297,7 +276,6 @@ class Zoom(VisualChange, Wire[pb.Zoom]):
     cut: float = bounded(ge=0, le=0.9)
 
 
-@dataclass(frozen=True)
 class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
     """A pinhole camera turned about its three axes, each by a random angle."""
 
@@ -307,7 +285,6 @@ class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
     field_of_view: float = bounded(60.0, ge=10, le=90, unit="degrees")
 
 
-@dataclass(frozen=True)
 class Haze(VisualChange, Wire[pb.Haze]):
     """Haze of random, smoothly varying density; one for all frames of a draw."""
 
@@ -316,7 +293,6 @@ class Haze(VisualChange, Wire[pb.Haze]):
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
     """Pixels turned black or white with equal chance, independently in every frame."""
 
@@ -325,7 +301,6 @@ class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
     share: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Stutter(VisualChange, Wire[pb.Stutter]):
     """A camera that repeats frames: each but the first shows the one before it with some chance."""
 

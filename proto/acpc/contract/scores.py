@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -56,7 +56,6 @@ class SkipReason(WireEnum):
     NONE_IN_REACH = 2
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IrSummary(Record, Wire[pb.IrSummary]):
     """Raw IR at one horizon and one quantile."""
 
@@ -65,7 +64,6 @@ class IrSummary(Record, Wire[pb.IrSummary]):
     ir_raw: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorValues(Record, Wire[pb.AnchorValues]):
     """Per-anchor values, in the order of the anchors."""
 
@@ -80,7 +78,6 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
     trajectory_ids: NDArray[np.int64] | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CheckpointScore(Record, Wire[pb.CheckpointScore]):
     """IR and SR of one checkpoint."""
 
@@ -128,7 +125,6 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
         return float(np.nanmedian(self.anchor_values.different_state_distance))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):
     """The screen's decision and its reasons."""
 
@@ -148,7 +144,6 @@ class Verdict(Record, Wire[pb.Verdict]):
         return limits.get(name)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     """Answer of a scoring job; ``reference`` is None when none was named."""
 
@@ -335,7 +330,6 @@ def _number(value: np.generic | WireEnum) -> object:
     return value.name.lower() if isinstance(value, WireEnum) else value.item()
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreview(Record, Wire[pb.AnchorPreview]):
     """What the model saw at one anchor: histories at its image size, for a person to look at."""
 
@@ -345,7 +339,6 @@ class AnchorPreview(Record, Wire[pb.AnchorPreview]):
     partner: NDArray[np.uint8] | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreviews(Record, Wire[pb.PreviewAnchorsResponse]):
     """Answer of ``preview``: one per anchor asked for, in that order."""
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from acpc.contract.enums import WireEnum
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Timing
@@ -20,7 +18,6 @@ class CheckpointState(WireEnum):
     LOADED = 2
 
 
-@dataclass(frozen=True, repr=False)
 class ModelCard(Record, Wire[pb.ModelCard]):
     """Facts about a loaded checkpoint."""
 
@@ -37,7 +34,6 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     weights_read: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class Checkpoint(Record, Wire[pb.Checkpoint]):
     """A checkpoint below the server's root."""
 
@@ -51,7 +47,6 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
     next_command: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
     """Answer of ``checkpoints.load``."""
 
@@ -59,7 +54,6 @@ class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
     timing: Timing
 
 
-@dataclass(frozen=True, repr=False)
 class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
     """A dataset below the server's dataset root."""
 
@@ -68,7 +62,6 @@ class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
     format: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary]):
     """A task preset, or a task file, of which only the name is known until it is used."""
 

@@ -10,19 +10,19 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import Bounds, changed, check, sized
+from acpc.contract.fields import Bounds, Frozen, changed, check, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
 from acpc.v1 import perturbation_pb2 as pb
 
 
-class VisualChange:
+class VisualChange(Frozen):
     """Base of every kind: what a change is called, how strong it is, and its digest.
 
     Attributes:
@@ -69,7 +69,7 @@ class VisualChange:
         return pb.PerturbationSpec(**{self.kind: self.to_message()})  # type: ignore[attr-defined]
 
     def _first(self) -> float:
-        first: float = getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+        first: float = getattr(self, fields(self)[0].name)
         return first
 
     def __str__(self) -> str:
@@ -97,7 +97,6 @@ def check_group(name: str, field: str) -> None:
         )
 
 
-@dataclass(frozen=True)
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
     """A perturbation that the server's operator has registered under a name."""
 
@@ -122,7 +121,6 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
         return f"{self.name}:{listed}" if listed else self.name
 
 
-@dataclass(frozen=True)
 class GivenViews(VisualChange, Wire[pb.GivenViews]):
     """Views of each history that the uploader of a job's anchor set made, one group of them.
 
