@@ -88,8 +88,6 @@ def check_extra(
 
 
 class AnchorArray(Record, Wire[pb.AnchorArray]):
-    """An array that a set has beside frames, blocks, states, labels and ids."""
-
     name: str
     dtype: str
     shape: tuple[int, ...]
@@ -97,8 +95,6 @@ class AnchorArray(Record, Wire[pb.AnchorArray]):
 
 
 class AnchorSet(Record, Wire[pb.AnchorSet]):
-    """An immutable set of anchors at the server; scores and studies take it as their anchors."""
-
     digest: str
     anchors: int
     history: int
@@ -132,8 +128,6 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
 
 
 class AnchorContents(Record, Wire[pb.AnchorContents]):
-    """The states and labels of a set, by which scores pair its anchors."""
-
     endpoint_states: NDArray[np.float64]
     labels: NDArray[np.int64]
     anchor_ids: NDArray[np.int64]

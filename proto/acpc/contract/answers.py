@@ -15,8 +15,6 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 
 class ErrorDrift(Record, Wire[pb.ErrorDrift]):
-    """Prediction errors against one observed future."""
-
     clean_error: float
     perturbed_error: float
     drift: float
@@ -24,8 +22,6 @@ class ErrorDrift(Record, Wire[pb.ErrorDrift]):
 
 
 class PairResult(Record, Wire[pb.PairResult]):
-    """One view against the clean history."""
-
     spec_index: int
     draw: int
     acpc: float
@@ -36,8 +32,6 @@ class PairResult(Record, Wire[pb.PairResult]):
 
 
 class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
-    """Answer of ``compare_pair``: one result per view, spec-major, then draw."""
-
     request_id: str = field(default="", kw_only=True)
     results: tuple[PairResult, ...]
     receipt: Receipt
@@ -61,15 +55,11 @@ ActionBlocks = NDArray[np.float32]
 
 
 class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
-    """Whether a view provably leaves a selection unchanged."""
-
     certified: bool
     margin: float
 
 
 class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
-    """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds."""
-
     lower: Values
     upper: Values
     displacement: float
@@ -77,15 +67,11 @@ class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
 
 
 class CleanGaps(Record, Wire[pb.CleanGaps]):
-    """How far the clean costs of what was chosen lie from those of what was not."""
-
     top1: float
     elite: float | None
 
 
 class ViewCertificate(Record, Wire[pb.ViewCertificate]):
-    """One view of the history against the candidate pool; arrays are float64 (candidates,)."""
-
     spec_index: int
     draw: int
     perturbed_costs: Values
@@ -106,21 +92,12 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
 
 
 class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
-    """Up to which severity of one kind every draw is certified; None: not even at the mildest."""
-
     kind: str
     top1: float | None
     elite: float | None
 
 
 class DrawsBound(Record, Wire[pb.DrawsBound]):
-    """How large a share of all draws of a random perturbation may change a choice.
-
-    The exact bound of Clopper and Pearson from the draws of one answer, with 95 % confidence, for
-    this choice on this history, where neither was chosen after a look at these draws. It says
-    nothing of other histories, pools or perturbations.
-    """
-
     spec_index: int
     draws: int
     uncertified: int
@@ -135,8 +112,6 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
 
 
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
-    """Answer of ``certify_pool``."""
-
     request_id: str = field(default="", kw_only=True)
     clean_costs: Values
     clean_winner: int
@@ -178,22 +153,16 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
 
 
 class SampledPool(Record, Wire[pb.PlanCertificate]):
-    """Answer of ``certify_proposal``: the pool the server sampled, and its certificate."""
-
     candidates: NDArray[np.float32]
     certificate: PoolCertificate
 
 
 class PoolChoice(Record, Wire[pb.PoolChoice]):
-    """A CEM run's pool, costs and choice in one iteration."""
-
     costs: NDArray[np.float64]
     elites: NDArray[np.int64]
 
 
 class PairedIteration(Record, Wire[pb.PairedIteration]):
-    """One iteration of the clean run, judged from one view."""
-
     elite: SelectionCertificate
     top1: SelectionCertificate
     same_elites: bool
@@ -205,8 +174,6 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
 
 
 class PairedPlan(Record, Wire[pb.PairedPlan]):
-    """The CEM run from one view beside the clean one."""
-
     spec_index: int
     draw: int
     perturbed_plan: ActionBlocks
@@ -217,8 +184,6 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
 
 
 class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
-    """Answer of ``plan_paired``."""
-
     request_id: str = field(default="", kw_only=True)
     clean_plan: ActionBlocks
     views: tuple[PairedPlan, ...]

@@ -33,11 +33,6 @@ def _dump(spec: Perturbation) -> dict[str, object]:
 
 
 class Composition(VisualChange, Wire[pb.Composition]):
-    """Several changes, one after the other, as of ``gaussian_noise:0.05+jpeg:30``.
-
-    Each draws the numbers that it draws alone, of several of one kind each its own.
-    """
-
     kind = "composition"
     parts: tuple[Annotated[Part, Codec(partial(_load_of, _PARTS), _dump)], ...] = sized(
         least=2, most=4

@@ -45,8 +45,6 @@ class Population(WireEnum):
 
 
 class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
-    """Confidence options of a score; they change no number of the paper."""
-
     confidence: float = bounded(0.95, gt=0.5, lt=1)
     resamples: int = bounded(2000, ge=200, le=MAX_RESAMPLES)
     seed: int = seed_field()
@@ -64,11 +62,6 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
 
 
 class UntilDecided(Request, Wire[pb.UntilDecided]):
-    """Measures more and more anchors until the confident outcome is certain.
-
-    The anchors that are asked for are the limit.
-    """
-
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
 
     def sizes(self, limit: int, confidence: float) -> list[int]:
@@ -95,8 +88,6 @@ class LookStop(WireEnum):
 
 
 class Look(Record, Wire[pb.Look]):
-    """One look at the evidence."""
-
     anchors: int
     eligible: int
     passing: float
@@ -106,8 +97,6 @@ class Look(Record, Wire[pb.Look]):
 
 
 class SequentialLooks(Record, Wire[pb.SequentialLooks]):
-    """What a job that measures until it is decided saw, look by look."""
-
     confidence: float
     limit: int
     batch: int
@@ -116,8 +105,6 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
 
 
 class Interval(Record, Wire[pb.Interval]):
-    """A confidence interval, at the level of the evidence."""
-
     lower: float
     upper: float
     method: str
@@ -140,8 +127,6 @@ class Interval(Record, Wire[pb.Interval]):
 
 
 class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
-    """What the same anchors say of the other population; numbers as in ``Evidence``."""
-
     population: Population
     ir_raw: Interval
     ir_relative: Interval | None
@@ -152,11 +137,6 @@ class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
 
 
 class Evidence(Record, Wire[pb.Evidence]):
-    """Confidence in a score's numbers as estimates of its population.
-
-    Numbers about a reference are None without one.
-    """
-
     confidence: float
     ir_raw: Interval
     reference_ir_raw: Interval | None

@@ -36,8 +36,6 @@ class FitOutcome(WireEnum):
 
 
 class FitCause(Record, Wire[pb.FitCause]):
-    """What a usual cause of a misfit does to the error when it is undone."""
-
     name: str
     skill: float
     instead_of: float
@@ -51,8 +49,6 @@ class FitCause(Record, Wire[pb.FitCause]):
 
 
 class Fit(Record, Wire[pb.Fit]):
-    """Prediction error on clean frames over that of standing still, and what lowers it."""
-
     outcome: FitOutcome
     skill: float
     interval: Interval

@@ -68,7 +68,8 @@ class Wire(Frozen, Generic[M]):
             argument = next(iter(get_args(base)), None)
             if isinstance(argument, type) and issubclass(argument, Message):
                 cls.message_type = argument
-                said = f"``acpc.contract.about({cls.__name__}, FIELD)`` says what a field holds."
+                name = cls.__name__
+                said = f"``acpc.contract.about({name})``, ``about({name}, FIELD)``: what it holds."
                 cls.__doc__ = f"{cls.__doc__ or ''}\n\n{said}".strip()
         super().__init_subclass__(**made)
 

@@ -103,11 +103,6 @@ def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
 
 
 class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
-    """Do these two views of one history lead to the same predicted future?
-
-    Views made by the caller may be float32 in [0, 1] too.
-    """
-
     float_views: ClassVar[bool] = True
     action_blocks: Array = floats("h + H - 1, block width")
     observed_future: Array | None = frames("H, height, width, 3", None)
@@ -143,11 +138,6 @@ def _check_weights(name: str, weights: tuple[float, ...]) -> None:
 
 
 class DistanceTerm(Request, Wire[pb.DistanceTerm]):
-    """A distance of predicted latents to the goal, summed over predicted steps.
-
-    Every weight is 0 or from 1e-30 to 1e30.
-    """
-
     norm: Norm = Norm.L2
     squared: bool = True
     weight: float = bounded(1.0, ge=LEAST, le=MOST)
@@ -161,8 +151,6 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
 
 
 class Objective(Request, Wire[pb.Objective]):
-    """A planner's objective: distances to the goal, and a penalty on the actions."""
-
     terms: tuple[DistanceTerm, ...] = sized((), most=16)
     control_weights: tuple[float, ...] = sized((), most=65536)
 
@@ -205,8 +193,6 @@ class PlannerMoment(_Moment, kw_only=True):
 
 
 class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
-    """Begins a moment of a planning session: a planner's moment, and which certificates it asks."""
-
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
     kept_elites: int = bounded(0, ge=0, le=UINT32)
@@ -222,8 +208,6 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
 
 
 class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest], kw_only=True):
-    """Plans twice with common random numbers."""
-
     budget: CemBudget = CemBudget()
     sampling_seed: int = seed_field()
     returns: CemReturn = CemReturn.MEAN
@@ -261,14 +245,10 @@ class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest], kw_only
 
 
 class OwnPool(CandidatePool, Wire[pb.PlanPool], kw_only=True):
-    """A pool of the caller's own; its iteration is echoed."""
-
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 
 class Proposal(Request, Wire[pb.GaussianProposal], eq=False, kw_only=True):
-    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean."""
-
     mean: Array = floats("H, block width")
     std: Array = floats("H, block width")
     candidates: int = bounded(ge=0, le=UINT32)

@@ -33,8 +33,6 @@ _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 class Identity(VisualChange, Wire[pb.Identity]):
-    """The unchanged view. Every distance it yields is zero."""
-
     kind = "identity"
 
     @property
@@ -47,16 +45,12 @@ class Identity(VisualChange, Wire[pb.Identity]):
 
 
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
-    """Independent noise on every pixel, channel and frame; severity ``sigma``."""
-
     kind = "gaussian_noise"
     examples = (0.02, 0.08, 0.16)
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one."""
-
     kind = "gaussian_blur"
     examples = (5, 15, 29)
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
@@ -72,8 +66,6 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
 
 
 class Resize(VisualChange, Wire[pb.Resize]):
-    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing."""
-
     kind = "resize"
     examples = (0.5, 0.25, 0.1)
     scale: float = bounded(gt=0, le=1)
@@ -85,32 +77,24 @@ class Resize(VisualChange, Wire[pb.Resize]):
 
 
 class Brightness(Signed, Wire[pb.Brightness]):
-    """Every pixel times ``1 + change``, saturating at black and white."""
-
     kind = "brightness"
     examples = (-0.15, -0.3, -0.6)
     change: float = bounded(ge=-1, le=1)
 
 
 class Contrast(Signed, Wire[pb.Contrast]):
-    """Distance of every pixel from mid-grey times ``1 + change``, saturating."""
-
     kind = "contrast"
     examples = (0.2, 0.4, 0.8)
     change: float = bounded(ge=-1, le=1)
 
 
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
-    """Random brightness, contrast, saturation and hue; one change for all frames of a draw."""
-
     kind = "color_jitter"
     examples = (0.2, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
 
 
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec."""
-
     kind = "jpeg"
     examples = (50, 20, 4)
     quality: int = bounded(ge=1, le=100)
@@ -122,32 +106,24 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
 
 
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
-    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
-
     kind = "occlusion"
     examples = (0.15, 0.3, 0.6)
     size: float = bounded(ge=0, le=1)
 
 
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
-    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated."""
-
     kind = "random_shift"
     examples = (2, 4, 8)
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
-    """Mean over a disk, borders reflected."""
-
     kind = "defocus_blur"
     examples = (1, 2.5, 5)
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
-    """Mean over a line, borders reflected."""
-
     kind = "motion_blur"
     examples = (5, 9, 18)
     length: float = bounded(ge=0, le=256, unit="pixels")
@@ -155,8 +131,6 @@ class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
 
 
 class Shadow(VisualChange, Wire[pb.Shadow]):
-    """A soft-edged shadow at a random place, in a random direction, the same in all frames."""
-
     kind = "shadow"
     examples = (0.25, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
@@ -164,8 +138,6 @@ class Shadow(VisualChange, Wire[pb.Shadow]):
 
 
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    """Every pixel to a power: exact at the 256 byte values, linear between them."""
-
     kind = "gamma"
     examples = (1.2, 1.5, 2)
     exponent: float = bounded(ge=0.1, le=10)
@@ -177,16 +149,12 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
 
 
 class Saturation(Signed, Wire[pb.Saturation]):
-    """Difference of every pixel from its luminance times ``1 + change``, saturating."""
-
     kind = "saturation"
     examples = (-0.25, -0.5, -1)
     change: float = bounded(ge=-1, le=1)
 
 
 class Cutout(VisualChange, Wire[pb.Cutout]):
-    """Mid-grey patches at random places, the same in all frames of a draw."""
-
     kind = "cutout"
     examples = (0.08, 0.15, 0.3)
     size: float = bounded(ge=0, le=1)
@@ -194,8 +162,6 @@ class Cutout(VisualChange, Wire[pb.Cutout]):
 
 
 class Distractor(VisualChange, Wire[pb.Distractor]):
-    """A disk of a random colour that moves through the history; one path for each draw."""
-
     kind = "distractor"
     examples = (0.1, 0.2, 0.4)
     size: float = bounded(ge=0, le=1)
@@ -203,8 +169,6 @@ class Distractor(VisualChange, Wire[pb.Distractor]):
 
 
 class Background(VisualChange, Wire[pb.Background]):
-    """Random smooth colours in place of what has a colour, or what a plate of the scene shows."""
-
     kind = "background"
     examples = ("0.25@c4d0d8", "0.5@c4d0d8", "1@c4d0d8")
     strength: float = bounded(ge=0, le=1)
@@ -261,24 +225,18 @@ def plate_from(path: str) -> dict[str, bytes | int]:
 
 
 class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
-    """A random 3 x 3 convolution over all channels, mixed with the frames."""
-
     kind = "random_convolution"
     examples = (0.15, 0.3, 0.6)
     strength: float = bounded(ge=0, le=1)
 
 
 class Zoom(VisualChange, Wire[pb.Zoom]):
-    """A part of the frame at a random place, enlarged to the whole frame."""
-
     kind = "zoom"
     examples = (0.08, 0.15, 0.3)
     cut: float = bounded(ge=0, le=0.9)
 
 
 class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
-    """A pinhole camera turned about its three axes, each by a random angle."""
-
     kind = "knocked_camera"
     examples = (2, 4, 8)
     degrees: float = bounded(ge=0, le=15, unit="degrees")
@@ -286,24 +244,18 @@ class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
 
 
 class Haze(VisualChange, Wire[pb.Haze]):
-    """Haze of random, smoothly varying density; one for all frames of a draw."""
-
     kind = "haze"
     examples = (0.2, 0.4, 0.8)
     strength: float = bounded(ge=0, le=1)
 
 
 class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
-    """Pixels turned black or white with equal chance, independently in every frame."""
-
     kind = "salt_and_pepper"
     examples = (0.01, 0.02, 0.04)
     share: float = bounded(ge=0, le=1)
 
 
 class Stutter(VisualChange, Wire[pb.Stutter]):
-    """A camera that repeats frames: each but the first shows the one before it with some chance."""
-
     kind = "stutter"
     examples = (0.2, 0.5, 1)
     chance: float = bounded(ge=0, le=1)

@@ -30,8 +30,6 @@ def _dump_object(values: Mapping[str, object]) -> str:
 
 
 class Receipt(Record, Wire[receipt_pb2.Receipt]):
-    """What an answer was computed from; the same computation gives the same receipt."""
-
     checkpoint_digest: str
     reference_digest: str
     anchors_digest: str
@@ -53,8 +51,6 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
 
 
 class Timing(Record, Wire[receipt_pb2.Timing]):
-    """Seconds at the server: waiting for the device, on the device, and in all."""
-
     queue: float = 0.0
     compute: float = 0.0
     total: float = 0.0

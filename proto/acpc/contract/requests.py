@@ -53,8 +53,6 @@ class Request(Frozen):
 
 
 class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
-    """A checkpoint below the server's root; each text has at most 1024 characters."""
-
     name: str
     weights: str = ""
     digest: str = ""
@@ -78,8 +76,6 @@ MAX_EPISODES_TEXT = 2**16
 
 
 class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
-    """Anchors drawn from an HDF5 dataset below the server's dataset root."""
-
     dataset: str = sized(least=1, most=MAX_NAME)
     task: str = sized(least=1, most=MAX_NAME)
     count: int | None = bounded(None, ge=1, le=MAX_ANCHORS)
@@ -133,8 +129,6 @@ class AnchorSource(DatasetAnchors):
 
 
 class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
-    """Size of a CEM run; the default is the paper's reduced budget, the full one 300/30/30/5."""
-
     candidates: int = bounded(64, ge=1, le=UINT32)
     elites: int = bounded(8, ge=2, le=UINT32)
     iterations: int = bounded(8, ge=1, le=1000)
@@ -151,8 +145,6 @@ class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
 
 
 class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
-    """Several perturbations, each drawn ``draws`` times; at most 4096 views in all."""
-
     specs: tuple[Spec, ...] = sized(least=1, most=MAX_SPECS)
     draws: int = bounded(1, ge=1, le=MAX_VIEWS)
     seed: int = seed_field()
@@ -170,8 +162,6 @@ def check_views(draws: int, specs: int, most: int) -> None:
 
 
 class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
-    """How IR and SR are measured; the defaults are the paper's (Appendix C)."""
-
     draws: int = bounded(5, ge=1, le=1000)
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
@@ -198,8 +188,6 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
 
 
 class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
-    """Thresholds of the screen; the defaults are the choice of 13 of the paper's 14 splits."""
-
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
     source_digest: str = sized("", most=64, paper="")
@@ -213,8 +201,6 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
 
 
 class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
-    """Describes an anchor set, before its first shard."""
-
     request_id: str = sized(most=MAX_REQUEST_ID)
     anchors: int = bounded(ge=1, le=UINT32)
     history: int = bounded(ge=1, le=MAX_LOGGED)
@@ -224,8 +210,6 @@ class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
 
 
 class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
-    """Makes an anchor set from a dataset."""
-
     source: DatasetAnchors
     history: int = bounded(ge=1, le=MAX_LOGGED)
     horizon: int = bounded(ge=1, le=MAX_LOGGED)

@@ -57,16 +57,12 @@ class SkipReason(WireEnum):
 
 
 class IrSummary(Record, Wire[pb.IrSummary]):
-    """Raw IR at one horizon and one quantile."""
-
     horizon: int
     quantile: float
     ir_raw: float
 
 
 class AnchorValues(Record, Wire[pb.AnchorValues]):
-    """Per-anchor values, in the order of the anchors."""
-
     anchor_ids: NDArray[np.int64]
     radius: NDArray[np.float64]
     motion_scale: NDArray[np.float64]
@@ -79,8 +75,6 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
 
 
 class CheckpointScore(Record, Wire[pb.CheckpointScore]):
-    """IR and SR of one checkpoint."""
-
     checkpoint: CheckpointRef
     ir_raw: float
     sr: float
@@ -126,8 +120,6 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
 
 
 class Verdict(Record, Wire[pb.Verdict]):
-    """The screen's decision and its reasons."""
-
     outcome: Outcome
     ir_relative: float | None
     score: float | None
@@ -145,8 +137,6 @@ class Verdict(Record, Wire[pb.Verdict]):
 
 
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
-    """Answer of a scoring job; ``reference`` is None when none was named."""
-
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
     verdict: Verdict
@@ -331,8 +321,6 @@ def _number(value: np.generic | WireEnum) -> object:
 
 
 class AnchorPreview(Record, Wire[pb.AnchorPreview]):
-    """What the model saw at one anchor: histories at its image size, for a person to look at."""
-
     anchor: int
     clean: NDArray[np.uint8]
     perturbed: NDArray[np.uint8]
@@ -340,6 +328,4 @@ class AnchorPreview(Record, Wire[pb.AnchorPreview]):
 
 
 class AnchorPreviews(Record, Wire[pb.PreviewAnchorsResponse]):
-    """Answer of ``preview``: one per anchor asked for, in that order."""
-
     previews: tuple[AnchorPreview, ...]

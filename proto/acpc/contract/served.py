@@ -19,8 +19,6 @@ class CheckpointState(WireEnum):
 
 
 class ModelCard(Record, Wire[pb.ModelCard]):
-    """Facts about a loaded checkpoint."""
-
     family: str
     digest: str
     image_size: int
@@ -35,8 +33,6 @@ class ModelCard(Record, Wire[pb.ModelCard]):
 
 
 class Checkpoint(Record, Wire[pb.Checkpoint]):
-    """A checkpoint below the server's root."""
-
     name: str
     weights: str
     state: CheckpointState
@@ -48,23 +44,17 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
 
 
 class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
-    """Answer of ``checkpoints.load``."""
-
     checkpoint: Checkpoint
     timing: Timing
 
 
 class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
-    """A dataset below the server's dataset root."""
-
     name: str
     size_bytes: int
     format: str = ""
 
 
 class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary]):
-    """A task preset, or a task file, of which only the name is known until it is used."""
-
     name: str
     description: str = ""
     pixels: str = ""

@@ -86,8 +86,6 @@ class _Shifted(_Study):
 
 
 class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
-    """Does ACPC predict how far a perturbation changes the prediction error?"""
-
     kind = "drift"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -107,8 +105,6 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
 
 
 class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
-    """Does ACPC reflect what a changed plan costs?"""
-
     kind = "planner"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -126,8 +122,6 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
 
 
 class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
-    """Do perturbed views of one history overlap with other histories?"""
-
     kind = "geometry"
     anchor_count: ClassVar[int] = 128
     shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
@@ -138,8 +132,6 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
 
 
 class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
-    """How strongly do encoder and rollout amplify small noise?"""
-
     kind = "sensitivity"
     probes: int = bounded(8, ge=1, le=1000)
     seed: int = seed_field()
@@ -157,8 +149,6 @@ Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
 class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
-    """Asks for IR and SR of a checkpoint."""
-
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     shift: Spec = field(metadata={"wire": "perturbation"})
@@ -201,8 +191,6 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
 
 
 class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
-    """Asks for the rows of one study of one checkpoint."""
-
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     study: Study | None
@@ -232,8 +220,6 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
 
 
 class Progress(Record, Wire[pb.Progress]):
-    """Progress of a job."""
-
     phase: str
     completed: int
     total: int
@@ -264,15 +250,11 @@ class JobLife(Record, kw_only=True):
 
 
 class ScoreMetadata(JobLife, Wire[pb.ScoreCheckpointMetadata], kw_only=True):
-    """A scoring job: what is measured and how far it is."""
-
     checkpoint: CheckpointRef
     request: ScoreRequest | None = None
 
 
 class StudyMetadata(JobLife, Wire[study_pb.RunStudyMetadata], kw_only=True):
-    """A study: what is measured and how far it is."""
-
     request: StudyRequest
 
 
@@ -288,8 +270,6 @@ Arrays = Annotated[Mapping[str, Array], Codec(_load_arrays, _dump_arrays)]
 
 
 class StudyRows(Record, Wire[study_pb.RunStudyResponse]):
-    """The rows of one study of one checkpoint; study_service.proto names the columns."""
-
     checkpoint: CheckpointRef
     columns: Arrays
     arrays: Arrays

@@ -98,8 +98,6 @@ def check_group(name: str, field: str) -> None:
 
 
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    """A perturbation that the server's operator has registered under a name."""
-
     kind = "registered"
     name: str = sized(least=1, most=200)
     parameters: Mapping[str, float] = field(
