@@ -20,6 +20,8 @@ class FieldComments(griffe.Extension):
         named = {name: comments().get(f"{message}.{name}", "") for name in cls.attributes}
         lines = [f"    {name}: {text}" for name, text in named.items() if text]
         if message and cls.docstring is None:
-            cls.docstring = griffe.Docstring(comments().get(message, ""), parent=cls)
+            cls.docstring = griffe.Docstring(
+                comments().get(message, ""), parent=cls, parser="google"
+            )
         if lines and cls.docstring is not None:
             cls.docstring.value += "\n\n" + "\n".join(["Attributes:", *lines])

@@ -33,7 +33,6 @@ def _dump(spec: Perturbation) -> dict[str, object]:
 
 
 class Composition(VisualChange, Wire[pb.Composition]):
-    kind = "composition"
     parts: tuple[Annotated[Part, Codec(partial(_load_of, _PARTS), _dump)], ...] = sized(
         least=2, most=4
     )

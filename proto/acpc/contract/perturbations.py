@@ -1,9 +1,8 @@
 """The visual changes that the server draws: parameters, ranges, severity and examples.
 
-Each class is one kind of ``PerturbationSpec``; perturbation.proto says what it does, and the
-server's ``perturb`` package has its function. Adding a kind: a message in perturbation.proto, a
-class here that ``Part`` lists, the server's function, and an independent one in the tests. Short
-text form, grids, digest, errors, commands, pages and pictures follow from the class.
+Adding a kind: a message in perturbation.proto, which says what it does, a class here that ``Part``
+lists, the function in the server's ``perturb``, and an independent one in the tests. All else
+follows from the class.
 """
 
 from __future__ import annotations
@@ -33,8 +32,6 @@ _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 class Identity(VisualChange, Wire[pb.Identity]):
-    kind = "identity"
-
     @property
     def severity(self) -> float:
         """Zero."""
@@ -45,13 +42,11 @@ class Identity(VisualChange, Wire[pb.Identity]):
 
 
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
-    kind = "gaussian_noise"
     examples = (0.02, 0.08, 0.16)
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    kind = "gaussian_blur"
     examples = (5, 15, 29)
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
 
@@ -66,7 +61,6 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
 
 
 class Resize(VisualChange, Wire[pb.Resize]):
-    kind = "resize"
     examples = (0.5, 0.25, 0.1)
     scale: float = bounded(gt=0, le=1)
 
@@ -77,25 +71,21 @@ class Resize(VisualChange, Wire[pb.Resize]):
 
 
 class Brightness(Signed, Wire[pb.Brightness]):
-    kind = "brightness"
     examples = (-0.15, -0.3, -0.6)
     change: float = bounded(ge=-1, le=1)
 
 
 class Contrast(Signed, Wire[pb.Contrast]):
-    kind = "contrast"
     examples = (0.2, 0.4, 0.8)
     change: float = bounded(ge=-1, le=1)
 
 
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
-    kind = "color_jitter"
     examples = (0.2, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
 
 
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    kind = "jpeg"
     examples = (50, 20, 4)
     quality: int = bounded(ge=1, le=100)
 
@@ -106,39 +96,33 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
 
 
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
-    kind = "occlusion"
     examples = (0.15, 0.3, 0.6)
     size: float = bounded(ge=0, le=1)
 
 
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
-    kind = "random_shift"
     examples = (2, 4, 8)
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
-    kind = "defocus_blur"
     examples = (1, 2.5, 5)
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
-    kind = "motion_blur"
     examples = (5, 9, 18)
     length: float = bounded(ge=0, le=256, unit="pixels")
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 
 
 class Shadow(VisualChange, Wire[pb.Shadow]):
-    kind = "shadow"
     examples = (0.25, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
     softness: float = bounded(0.25, ge=0, le=1)
 
 
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    kind = "gamma"
     examples = (1.2, 1.5, 2)
     exponent: float = bounded(ge=0.1, le=10)
 
@@ -149,27 +133,23 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
 
 
 class Saturation(Signed, Wire[pb.Saturation]):
-    kind = "saturation"
     examples = (-0.25, -0.5, -1)
     change: float = bounded(ge=-1, le=1)
 
 
 class Cutout(VisualChange, Wire[pb.Cutout]):
-    kind = "cutout"
     examples = (0.08, 0.15, 0.3)
     size: float = bounded(ge=0, le=1)
     patches: int = bounded(4, ge=1, le=16)
 
 
 class Distractor(VisualChange, Wire[pb.Distractor]):
-    kind = "distractor"
     examples = (0.1, 0.2, 0.4)
     size: float = bounded(ge=0, le=1)
     speed: float = bounded(0.1, ge=0, le=1)
 
 
 class Background(VisualChange, Wire[pb.Background]):
-    kind = "background"
     examples = ("0.25@c4d0d8", "0.5@c4d0d8", "1@c4d0d8")
     strength: float = bounded(ge=0, le=1)
     key: str = sized("", most=6)
@@ -225,38 +205,32 @@ def plate_from(path: str) -> dict[str, bytes | int]:
 
 
 class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
-    kind = "random_convolution"
     examples = (0.15, 0.3, 0.6)
     strength: float = bounded(ge=0, le=1)
 
 
 class Zoom(VisualChange, Wire[pb.Zoom]):
-    kind = "zoom"
     examples = (0.08, 0.15, 0.3)
     cut: float = bounded(ge=0, le=0.9)
 
 
 class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
-    kind = "knocked_camera"
     examples = (2, 4, 8)
     degrees: float = bounded(ge=0, le=15, unit="degrees")
     field_of_view: float = bounded(60.0, ge=10, le=90, unit="degrees")
 
 
 class Haze(VisualChange, Wire[pb.Haze]):
-    kind = "haze"
     examples = (0.2, 0.4, 0.8)
     strength: float = bounded(ge=0, le=1)
 
 
 class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
-    kind = "salt_and_pepper"
     examples = (0.01, 0.02, 0.04)
     share: float = bounded(ge=0, le=1)
 
 
 class Stutter(VisualChange, Wire[pb.Stutter]):
-    kind = "stutter"
     examples = (0.2, 0.5, 1)
     chance: float = bounded(ge=0, le=1)
 

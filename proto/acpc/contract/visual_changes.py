@@ -21,6 +21,8 @@ from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
 from acpc.v1 import perturbation_pb2 as pb
 
+_KINDS = {field.message_type: field.name for field in pb.PerturbationSpec.DESCRIPTOR.fields}
+
 
 class VisualChange(Frozen):
     """Base of every kind: what a change is called, how strong it is, and its digest.
@@ -34,6 +36,11 @@ class VisualChange(Frozen):
     kind: ClassVar[str]
     examples: ClassVar[tuple[float | str, ...]] = ()
     checks_itself: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **made: bool) -> None:
+        super().__init_subclass__(**made)
+        if hasattr(cls, "message_type"):
+            cls.kind = _KINDS[cls.message_type.DESCRIPTOR]
 
     def __post_init__(self) -> None:
         normalise(self)
@@ -98,7 +105,6 @@ def check_group(name: str, field: str) -> None:
 
 
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    kind = "registered"
     name: str = sized(least=1, most=200)
     parameters: Mapping[str, float] = field(
         default_factory=dict, metadata={"bounds": Bounds(max_length=64)}
@@ -126,7 +132,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
     """
 
-    kind = "given_views"
     group: str = sized(least=1, most=100)
 
     def check_rules(self) -> None:
