@@ -122,7 +122,7 @@ def make(
         own: The method's other arguments, by the names of the record's fields.
     """
     check_options(options, known)
-    names = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    names = {f.name for f in fields(record)}
     keys: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
     given = {**{name: options.get(name) for name in keys & names}, **own}
     given["request_id"] = identity(options.get("request_id"))
