@@ -269,6 +269,7 @@ class JobLife(Record):
     timing: Timing | None = None
     state: JobState
     caller: str = ""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, repr=False, eq=False, kw_only=True)
