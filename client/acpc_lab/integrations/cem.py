@@ -32,73 +32,21 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from acpc.contract import Record, columns_of
-from acpc_client import PlanSession, PoolCertificate
+from acpc.contract import columns_of
+from acpc_client import PlanSession
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 
 from acpc_lab.integrations.breaker import CircuitBreaker
+from acpc_lab.integrations.iterations import Chosen, IterationCertificate
 from acpc_lab.integrations.solvers import Floats, Integers, Solver, SolverHook, floats, integers
 
 T = TypeVar("T")
 SPENT = "STEP_SECONDS_SPENT"
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
-
-
-@dataclass(frozen=True, repr=False, eq=False)
-class IterationCertificate(Record):
-    """One iteration of one environment's plan.
-
-    Attributes:
-        step: Iteration of the solver.
-        certified: Every view leaves the solver's selection unchanged, by proof.
-        margin: Smallest margin over the views; None without an answer.
-        same_selection: Whether the server, from the clean history, selects what the solver did.
-        cost_gap: Largest difference between the solver's and the server's clean costs, as a
-            fraction of the largest cost; None without an answer.
-        seconds: How long the solver had to wait for it, the environments of a batch at once.
-        certificate: The server's whole answer; None: there was an error.
-        error: Why there is no answer.
-    """
-
-    step: int
-    certified: bool
-    margin: float | None
-    same_selection: bool
-    cost_gap: float | None
-    seconds: float
-    certificate: PoolCertificate | None
-    error: AcpcError | None
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """What a solver selected; candidates of equal actions are one choice, whichever it took."""
-
-    choices: Integers  # of each candidate
-    winner: int
-    elites: Integers  # best first
-    kept: int
-
-    @staticmethod
-    def of(pool: Floats, costs: Floats, elites: Integers, kept: int) -> _Chosen:
-        rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
-        _, choices = np.unique(rows, axis=0, return_inverse=True)
-        return _Chosen(choices.reshape(-1), int(costs.argmin()), elites, kept)
-
-    def winner_is(self, candidate: int) -> bool:
-        return bool(self.choices[self.winner] == self.choices[candidate])
-
-    def elites_are(self, elites: Sequence[int]) -> bool:
-        """Whether both have the same choices, copies counted; of the kept ones too."""
-        return all(
-            sorted(self.choices[self.elites[:count]]) == sorted(self.choices[[*elites[:count]]])
-            for count in (len(self.elites), self.kept)
-        )
 
 
 def _or_error(opened: Callable[[], PlanSession]) -> PlanSession | AcpcError:
@@ -292,7 +240,7 @@ class CemCertificates(SolverHook):
             return session
         return _or_error(lambda: session.enter(timeout=self._left()))
 
-    def _together(self, work: Callable[..., T], *rows: Sequence[Any]) -> list[T]:
+    def _together(self, work: Callable[..., T], *rows: Any) -> list[T]:  # noqa: ANN401
         """What comes of each row of a batch, in their order; all wait for the server at once."""
         with ThreadPoolExecutor(len(rows[0])) as threads:
             try:
@@ -325,20 +273,19 @@ class CemCertificates(SolverHook):
         elites: Integers,
     ) -> IterationCertificate:
         """Asks about one environment; raises AcpcError where ``on_error`` is "raise"."""
-        begun, error = time.perf_counter(), session
-        if isinstance(session, PlanSession):
-            try:
-                infeasible = np.isposinf(costs) if self._constrained else None
-                answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
-                seconds = time.perf_counter() - begun
-                chosen = _Chosen.of(pool, costs, elites, session.kept_elites)
-                return self._judge(step, answer, costs, chosen, seconds)
-            except AcpcError as raised:
-                if self._on_error == "raise":
-                    raise
-                error = raised
-        seconds = time.perf_counter() - begun
-        return IterationCertificate(step, False, None, False, None, seconds, None, error)
+        begun = time.perf_counter()
+        if isinstance(session, AcpcError):
+            return IterationCertificate.missing(step, 0.0, session)
+        try:
+            infeasible = np.isposinf(costs) if self._constrained else None
+            answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
+            seconds = time.perf_counter() - begun
+            chosen = self._chosen(step, pool, costs, elites, session.kept_elites)
+            return chosen.judged(step, answer, seconds)
+        except AcpcError as error:
+            if self._on_error == "raise":
+                raise
+            return IterationCertificate.missing(step, time.perf_counter() - begun, error)
 
     def _check(self, count: int) -> None:
         """Rejects sessions that certify other sets than a solver of so many elites goes on with."""
@@ -353,33 +300,14 @@ class CemCertificates(SolverHook):
                 wanted = f"found {session.kept_elites}, wanted the solver's n_elite_keep"
                 raise ArgumentError("kept_elites", f"{wanted}, {min(kept, count)}")
 
-    def _judge(
-        self,
-        step: int,
-        answer: PoolCertificate,
-        costs: Floats,
-        solver: _Chosen,
-        took: float,
-    ) -> IterationCertificate:
-        chosen = [view.top1 for view in answer.views]
-        same = solver.winner_is(answer.clean_winner)
-        if self._select == "elite":
-            winners = (chosen, same) if step == self._returns_best_of() else ([], True)
-            sets = [view.kept or view.elite for view in answer.views]
-            chosen = [certificate for certificate in sets if certificate is not None] + winners[0]
-            same = winners[1] and solver.elites_are(answer.clean_elites)
-        proven = bool(chosen) and all(certificate.certified for certificate in chosen)
-        feasible = np.isfinite(answer.clean_costs)
-        ours = answer.clean_costs[feasible]
-        gap = np.abs(costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
-        margin = min((certificate.margin for certificate in chosen), default=None)
-        certified = proven and same and bool(np.isfinite(gap))
-        return IterationCertificate(step, certified, margin, same, float(gap), took, answer, None)
-
-    def _returns_best_of(self) -> int | None:
-        """The iteration whose best candidate is the attached solver's plan; None: the mean is."""
+    def _chosen(
+        self, step: int, pool: Floats, costs: Floats, elites: Integers, kept: int
+    ) -> Chosen:
+        """What the solver goes on with: its winner too where that is the attached one's plan."""
+        if self._select == "top1":
+            return Chosen.of(pool, costs, elites[:0], 0, True)
         mean = getattr(self._solving, "return_mean", True)
-        return None if mean else int(self._solving.n_steps) - 1
+        return Chosen.of(pool, costs, elites, kept, not mean and step == self._solving.n_steps - 1)
 
     def _close_sessions(self) -> None:
         for session in self._sessions:
