@@ -12,7 +12,6 @@ from acpc_client.errors import AcpcError
 from acpc_lab.integrations.solvers import Floats, Integers
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IterationCertificate(Record):
     """One iteration of one environment's plan.
 
