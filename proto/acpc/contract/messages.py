@@ -27,10 +27,10 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
-from operator import attrgetter
+from operator import itemgetter
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
 
 import numpy as np
@@ -47,6 +47,7 @@ from acpc.contract.fields import (
     Frozen,
     cached,
     check_length,
+    default_of,
     optional,
     parts_of,
 )
@@ -55,7 +56,9 @@ from acpc.contract.tensor import read_tensor, tensor_fields
 M = TypeVar("M", bound=Message)
 W = TypeVar("W", bound="Wire[Any]")
 Fields = dict[str, object]
+Take = Callable[[Message], object]
 Write = Callable[[object], Fields]
+Default = Callable[[], object] | None
 
 
 class Wire(Frozen, Generic[M]):
@@ -122,110 +125,79 @@ def wire_names(cls: type) -> dict[str, str]:
 
 
 @cached
-def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
-    """A function from a message to an instance."""
-    make: Callable[..., W] = cls
-    plain: dict[str, str] = {}
-    always: list[tuple[str, str, Convert]] = []
-    given: list[tuple[str, str, bool, Convert | None, Callable[[], object]]] = []
-    oneofs: list[tuple[str, Convert]] = []
+def _fields(cls: type[Wire[Any]], strict: bool) -> list[tuple[str, Take, Write]]:
+    """For each field its name, and the functions that read it from a message and write it.
+
+    Of several errors the first is named: of what must be there, of the rest, of a oneof.
+    """
     hints = typing.get_type_hints(cls, include_extras=True)
-    declared = {f.name: f for f in dataclasses.fields(cls)}
+    message: Any = cls.message_type.DESCRIPTOR
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    found: list[tuple[tuple[bool, bool], tuple[str, Take, Write]]] = []
     for name, wire in wire_names(cls).items():
-        field, default, hint = _find(cls, wire), _default(declared[name]), hints[name]
-        if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof(field, hint, default, strict)[0]))
-            continue
-        load, _ = _convert(field, hint, strict, declared[name].metadata.get("bounds", ANY))
-        if optional(hint) or (default is not None and (field.has_presence or default())):
-            given.append((name, wire, field.has_presence, load, default or (lambda: None)))
-        elif load is None:
-            plain[name] = wire
+        hint, default = hints[name], default_of(known[name])
+        if optional(hint) and default is None:
+            default = _none
+        field = message.fields_by_name.get(wire)
+        if field is None:
+            both = _oneof(message.oneofs_by_name[wire], hint, default, strict)
         else:
-            always.append((name, wire, load))
-    scalars, get = tuple(plain), _getter(plain.values())
-    if scalars == tuple(declared):
-        return lambda message: make(*get(message))
+            bounds = known[name].metadata.get("bounds", ANY)
+            both = _field(field, _convert(field, hint, strict, bounds), default)
+        found.append(((field is None, default is not None), (name, *both)))
+    return [step for _, step in sorted(found, key=itemgetter(0))]
 
-    def read(message: Message) -> W:
-        values = dict(zip(scalars, get(message), strict=True))
-        wire = ""
-        try:
-            for name, wire, load in always:
-                values[name] = load(getattr(message, wire))
-            for name, wire, presence, load_given, absent in given:
-                held = getattr(message, wire) if not presence or message.HasField(wire) else None
-                if held if not presence else held is not None:
-                    values[name] = held if load_given is None else load_given(held)
-                else:
-                    values[name] = absent()
-        except ArgumentError as error:
-            raise error.below(wire) from error
-        for name, choose in oneofs:
-            values[name] = choose(message)
-        return make(**values)
 
-    return read
+def _none() -> None:
+    """What is optional, and not there."""
 
 
 @cached
-def _writer(cls: type) -> Write:
+def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
+    """A function from a message to an instance."""
+    make: Callable[..., W] = cls
+    steps = [(name, take) for name, take, _ in _fields(cls, strict)]
+    return lambda message: make(**{name: take(message) for name, take in steps})
+
+
+@cached
+def _writer(cls: type[Wire[Any]]) -> Write:
     """A function from an instance to the arguments of its message's constructor."""
-    plain: dict[str, str] = {}
-    steps: list[tuple[str, str, Convert]] = []
-    oneofs: list[tuple[str, Write]] = []
-    hints = typing.get_type_hints(cls, include_extras=True)
-    for name, wire in wire_names(cls).items():
-        field = _find(cls, wire)
-        if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof(field, hints[name], None, strict=False)[1]))
-            continue
-        _, dump = _convert(field, hints[name], strict=False, bounds=ANY)
-        if dump is None:
-            plain[name] = wire
-        else:
-            steps.append((name, wire, dump))
-    scalars, get = tuple(plain.values()), _getter(plain)
+    steps = [(name, write) for name, _, write in _fields(cls, strict=False)]
 
     def fields(instance: object) -> Fields:
-        values = dict(zip(scalars, get(instance), strict=True))
-        wire = ""
-        try:
-            for name, wire, dump in steps:
-                value = getattr(instance, name)
-                if value is not None:
-                    values[wire] = dump(value)
-        except ArgumentError as error:
-            raise error.below(wire) from error
-        for name, write in oneofs:
-            values |= write(getattr(instance, name))
+        values: Fields = {}
+        for name, write in steps:
+            if (value := getattr(instance, name)) is not None:
+                values |= write(value)
         return values
 
     return fields
 
 
-def _find(cls: type[Wire[Any]], wire: str) -> Any:
-    message = cls.message_type.DESCRIPTOR
-    if wire in message.fields_by_name:
-        return message.fields_by_name[wire]
-    return message.oneofs_by_name[wire]
+def _field(
+    field: FieldDescriptor, converts: tuple[Convert | None, Convert | None], default: Default
+) -> tuple[Take, Write]:
+    """Makes the functions that read a field from a message, and write it."""
+    (load, dump), name, presence = converts, field.name, field.has_presence
+
+    def take(message: Message) -> object:
+        held = message.HasField(name) if presence else getattr(message, name)
+        if default is not None and not held:
+            return default()
+        if presence:
+            held = getattr(message, name)
+        return held if load is None else _below(name, load, held)
+
+    return take, lambda value: {name: value if dump is None else _below(name, dump, value)}
 
 
-def _getter(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
-    """All attributes at once: one call into C."""
-    names = tuple(names)
-    match names:
-        case ():
-            return lambda instance: ()
-        case (name,):
-            return lambda instance: (getattr(instance, name),)
-    return attrgetter(*names)
-
-
-def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
-    if field.default_factory is not MISSING:
-        return field.default_factory
-    return None if field.default is MISSING else lambda: field.default
+def _below(name: str, convert: Convert, value: object) -> object:
+    """What is converted; its errors are those of the field."""
+    try:
+        return convert(value)
+    except ArgumentError as error:
+        raise error.below(name) from error
 
 
 def _convert_one(
@@ -323,8 +295,8 @@ def _fits(field: FieldDescriptor, part: object) -> bool:
 
 
 def _oneof(
-    oneof: OneofDescriptor, hint: object, default: Callable[[], object] | None, strict: bool
-) -> tuple[Callable[[Message], object], Write]:
+    oneof: OneofDescriptor, hint: object, default: Default, strict: bool
+) -> tuple[Take, Write]:
     """Makes the functions that read a oneof from a message and write it, by a union's parts."""
     members = {
         field.name: (get_origin(part) or part, *_convert_one(field, part, strict))
@@ -336,24 +308,16 @@ def _oneof(
     def read(message: Message) -> object:
         kind = message.WhichOneof(oneof.name)
         if kind is None or kind not in members:
-            if default is None and not optional(hint):
+            if default is None:
                 raise ArgumentError(oneof.name, f"give one of {', '.join(members)}")
-            return None if default is None else default()
+            return default()
         (_, load, _), held = members[kind], getattr(message, kind)
-        try:
-            return held if load is None else load(held)
-        except ArgumentError as error:
-            raise error.below(kind) from error
+        return held if load is None else _below(kind, load, held)
 
     def write(value: object) -> Fields:
-        if value is None:
-            return {}
         for name, (kind, _, dump) in members.items():
             if isinstance(value, kind):
-                try:
-                    return {name: value if dump is None else dump(value)}
-                except ArgumentError as error:
-                    raise error.below(name) from error
+                return {name: value if dump is None else _below(name, dump, value)}
         raise ArgumentError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
 
     return read, write
