@@ -18,11 +18,13 @@ OPTIONS = (
 
 
 class FieldComments(griffe.Extension):
-    """Documents each class that stands for a message by its comment, and its attributes."""
+    """Documents classes that stand for a message or an enum by its comments."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:  # noqa: ANN401
-        """Takes the comment of the message, and of every field of it that the class has."""
+        """Takes the comment of the message, and of each of its fields that the class has."""
         message = next((found[1] for base in cls.bases if (found := WIRE.match(str(base)))), "")
+        if "WireEnum" in map(str, cls.bases):
+            message = cls.name
         if message and cls.docstring is None:
             text = comments().get(message, "")
             cls.docstring = griffe.Docstring(text, parent=cls, parser="google")

@@ -123,17 +123,8 @@ class AsyncPlanSession:
     ) -> Receipt:
         """Begins the planner's next moment on the same stream; later pools are of it.
 
-        Takes what ``client.plan`` does, and keeps nothing of the moment before but the request id.
-
-        Args:
-            checkpoint: As of ``client.plan``.
-            history: As of ``client.plan``.
-            goal: As of ``client.plan``.
-            timeout: Seconds for the answer; None: the session's ``message_timeout``.
-            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
-
-        Returns:
-            What the session computes with from now on.
+        Takes what ``client.plan`` does, ``timeout`` being that of the answer, and keeps nothing of
+        the moment before but the request id. Returns what the session computes with from now on.
         """
         options.setdefault("request_id", self.request_id)
         start = methods.PLAN.message(checkpoint, options, history=history, goal=goal)

@@ -27,11 +27,11 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from datetime import UTC
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
@@ -88,13 +88,13 @@ class Wire(Frozen, Generic[M]):
         """
         return _reader(cls, strict)(message)
 
-    def to_message(self) -> M:
-        """The message.
+    def to_message(self, *, sparse: bool = False) -> M:
+        """The message; where it is ``sparse``, without what is the default of an optional field.
 
         Raises ArgumentError: A value that has no place on the wire; names its path.
         """
         make: Callable[..., M] = self.message_type  # type: ignore[assignment]
-        return make(**_writer(type(self))(self))
+        return make(**_writer(type(self), sparse)(self))
 
 
 class Reader(Protocol):
@@ -124,18 +124,25 @@ def wire_names(cls: type) -> dict[str, str]:
     return {name: wire for name, wire in names.items() if wire is not None}
 
 
-@cached
-def _fields(cls: type[Wire[Any]], strict: bool) -> list[tuple[str, Take, Write]]:
-    """For each field its name, and the functions that read it from a message and write it.
+class _Step(NamedTuple):
+    """How a field is read from a message and written, and which value may be left out of it."""
 
-    Of several errors the first is named: of what must be there, of the rest, of a oneof.
-    """
+    name: str
+    take: Take
+    write: Write
+    usual: object
+    nested: bool
+
+
+@cached
+def _fields(cls: type[Wire[Any]], strict: bool) -> list[_Step]:
+    """Of several errors the first is named: of what must be there, of the rest, of a oneof."""
     hints = typing.get_type_hints(cls, include_extras=True)
     message: Any = cls.message_type.DESCRIPTOR
     known = {f.name: f for f in dataclasses.fields(cls)}
-    found: list[tuple[tuple[bool, bool], tuple[str, Take, Write]]] = []
+    found: list[tuple[tuple[bool, bool], _Step]] = []
     for name, wire in wire_names(cls).items():
-        hint, default = hints[name], default_of(known[name])
+        hint, default, usual = hints[name], default_of(known[name]), known[name].default
         if optional(hint) and default is None:
             default = _none
         field = message.fields_by_name.get(wire)
@@ -144,7 +151,10 @@ def _fields(cls: type[Wire[Any]], strict: bool) -> list[tuple[str, Take, Write]]
         else:
             bounds = known[name].metadata.get("bounds", ANY)
             both = _field(field, _convert(field, hint, strict, bounds), default)
-        found.append(((field is None, default is not None), (name, *both)))
+        droppable = field and (field.has_presence or isinstance(usual, tuple | WireEnum))
+        usual = usual if droppable and usual is not MISSING else None
+        step = _Step(name, *both, usual, _own_codec(hint) is None)
+        found.append(((field is None, default is not None), step))
     return [step for _, step in sorted(found, key=itemgetter(0))]
 
 
@@ -156,20 +166,25 @@ def _none() -> None:
 def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
     """A function from a message to an instance."""
     make: Callable[..., W] = cls
-    steps = [(name, take) for name, take, _ in _fields(cls, strict)]
+    steps = [(step.name, step.take) for step in _fields(cls, strict)]
     return lambda message: make(**{name: take(message) for name, take in steps})
 
 
 @cached
-def _writer(cls: type[Wire[Any]]) -> Write:
+def _writer(cls: type[Wire[Any]], sparse: bool = False) -> Write:
     """A function from an instance to the arguments of its message's constructor."""
-    steps = [(name, write) for name, _, write in _fields(cls, strict=False)]
+    steps = _fields(cls, strict=False)
 
     def fields(instance: object) -> Fields:
         values: Fields = {}
-        for name, write in steps:
-            if (value := getattr(instance, name)) is not None:
-                values |= write(value)
+        for name, _, write, usual, nested in steps:
+            value = getattr(instance, name)
+            if value is None or (sparse and usual is not None and value == usual):
+                continue
+            written = write(value)
+            if sparse and nested and isinstance(value, Wire):
+                written = dict.fromkeys(written, _writer(type(value), sparse)(value))
+            values |= written
         return values
 
     return fields
