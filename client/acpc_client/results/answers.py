@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -53,7 +53,6 @@ def read_answer(answer: type[Answer], message: object) -> Answer:
         raise MalformedAnswer(str(error)) from error
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairOutcome(Record):
     """Answer to one pair of ``compare_pairs``: a comparison or an error, never both."""
 
@@ -85,7 +84,6 @@ class PairOutcome(Record):
         return self.comparison
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class UploadProgress(Record):
     """Progress of an upload.
 
@@ -105,7 +103,6 @@ class UploadProgress(Record):
 Arrays = Mapping[str, Array]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class StudyResult(Tabular, Record):
     """The rows of one study of one checkpoint; study_service.proto names the columns.
 
@@ -165,7 +162,6 @@ class StudyResult(Tabular, Record):
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Operation(Record):
     """A job at one moment.
 

@@ -247,6 +247,8 @@ Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointRequest(_message.Message):
+    """Asks for IR and SR of a checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -584,6 +586,8 @@ Global___Thresholds: _TypeAlias = Thresholds  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointResponse(_message.Message):
+    """Answer of a scoring job."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
@@ -632,6 +636,8 @@ Global___ScoreCheckpointResponse: _TypeAlias = ScoreCheckpointResponse  # noqa: 
 
 @_typing.final
 class CheckpointScore(_message.Message):
+    """IR and SR of one checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
@@ -833,6 +839,8 @@ Global___FitCause: _TypeAlias = FitCause  # noqa: Y015
 
 @_typing.final
 class IrSummary(_message.Message):
+    """Raw IR at one horizon and one quantile."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HORIZON_FIELD_NUMBER: _builtins.int
@@ -939,6 +947,8 @@ Global___AnchorValues: _TypeAlias = AnchorValues  # noqa: Y015
 
 @_typing.final
 class Verdict(_message.Message):
+    """The screen's decision and its reasons."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTCOME_FIELD_NUMBER: _builtins.int
@@ -1443,6 +1453,8 @@ Global___ScoreCheckpointMetadata: _TypeAlias = ScoreCheckpointMetadata  # noqa: 
 
 @_typing.final
 class Progress(_message.Message):
+    """Progress of a job."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
@@ -1560,6 +1572,8 @@ Global___PreviewAnchorsRequest: _TypeAlias = PreviewAnchorsRequest  # noqa: Y015
 
 @_typing.final
 class PreviewAnchorsResponse(_message.Message):
+    """One preview per anchor asked for, in that order."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PREVIEWS_FIELD_NUMBER: _builtins.int

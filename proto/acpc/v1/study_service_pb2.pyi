@@ -66,6 +66,8 @@ Global___DestroyedActions: _TypeAlias = DestroyedActions  # noqa: Y015
 
 @_typing.final
 class RunStudyRequest(_message.Message):
+    """Asks for the rows of one study of one checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -493,6 +495,8 @@ Global___SensitivityStudy: _TypeAlias = SensitivityStudy  # noqa: Y015
 
 @_typing.final
 class RunStudyResponse(_message.Message):
+    """The rows of one study of one checkpoint; its message names the columns."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
