@@ -138,10 +138,12 @@ class Ask:
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
-        """Submits the job of a checkpoint."""
+        """Submits the job of a checkpoint; all of a study are measured on equally many anchors."""
         how = {"numeric_mode": self.numeric_mode, **how}
         if isinstance(self.request, ScoreProtocol):
-            asked: Any = (row.checkpoint, row.anchors, self.shift)
+            drawn = row.anchors
+            drawn = drawn if isinstance(drawn, str) else drawn.resolved_count()
+            asked: Any = (row.checkpoint, drawn, self.shift)
             return client.score_checkpoint(*asked, protocol=self.request, **how).submitted
         return client.run_study(row.checkpoint, row.anchors, self.request, **how).submitted
 
