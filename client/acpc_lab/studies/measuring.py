@@ -45,7 +45,6 @@ _NAMESPACE = uuid.UUID("5b0c3c0e-8f0f-4d7a-9c9a-2f1f6f4f3b11")
 _MAX_ATTEMPTS = 1000
 
 
-@dataclass(frozen=True, eq=False)
 class CheckpointRows(Rows):
     """A row per checkpoint to measure."""
 
