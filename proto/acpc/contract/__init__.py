@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 NAMES = {
-    "acpc.contract": "perturbations",
+    "acpc.contract": "perturbations verdicts",
     "anchor_sets": """
         AnchorArray AnchorContents AnchorSet DIRECTIONS MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
         anchors_digest check_extra endpoints_at endpoints_digest extra_digest frame_digests
@@ -58,6 +58,7 @@ NAMES = {
         DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
         SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
     "tensor": "Array Axes DTYPES read_tensor write_tensor",
+    "verdicts": "judge_again",
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from acpc.contract.sound import *
     from acpc.contract.studies import *
     from acpc.contract.tensor import *
+    from acpc.contract.verdicts import *
     from acpc.contract.visual_changes import *
 else:
     __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")
