@@ -72,7 +72,7 @@ def main() -> None:
             ]
             if not (folder / "study.json").exists() and acpc(address, *asked):
                 sys.exit(1)
-            if acpc(address, "study", "verify", str(folder)):
+            if acpc(address, "verify", str(folder)):
                 sys.exit(1)
     print(f"\nRows, summaries and figures of every study: {out}")
 

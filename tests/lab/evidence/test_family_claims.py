@@ -6,11 +6,11 @@ import pytest
 from acpc.contract import Look, LookStop, SequentialLooks
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Evidence, Outcome
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Correction, Family
 from client_messages import sure
 
 PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
-NONE = FamilyWise.NONE
+NONE = Correction.NONE
 
 
 def passing(p: float) -> Evidence:
