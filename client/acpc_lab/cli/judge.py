@@ -20,10 +20,10 @@ from acpc_lab.cli.protocol import calibrated
 class Judge(Printed):
     """What do stored scores say under other thresholds?
 
-    Compares numbers and intervals of files of `--out`, of a sweep's results or of `-o json` with
-    thresholds, as the server would. No server is asked, and no value per anchor is needed. The
-    intervals keep the confidence that they were made for; which anchors another one takes, and how
-    many would decide it, a new score says.
+    Compares the numbers and intervals of stored scores (`--out`, `-o json`, a sweep's results) with
+    thresholds, as the server does. No server is asked, and no values per anchor are needed. The
+    intervals keep their confidence: for another one, or for how many anchors would decide it, score
+    again.
 
     **Examples**
 

@@ -142,11 +142,9 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     for side in ("checkpoint", "reference"):
         if asked.get(side):
             asked[side] = replace(asked[side], digest="", model_digest="")
-    call = client.score_checkpoint if held.kind == "score" else client.run_study
-    return call(*(asked.pop(of) for of in _FIRST[held.kind]), **asked)
-
-
-_FIRST = {"score": ("checkpoint", "anchors", "shift"), "study": ("checkpoint", "anchors", "study")}
+    call: Any = client.score_checkpoint if held.kind == "score" else client.run_study
+    first = [asked.pop(of) for of in ("checkpoint", "anchors")]
+    return call(*first, asked.pop("shift" if held.kind == "score" else "study"), **asked)
 
 
 def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
