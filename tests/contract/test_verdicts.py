@@ -4,8 +4,14 @@ import math
 
 import numpy_reference as reference
 import pytest
-from acpc.contract import ArgumentError, FailedPrecondition, Outcome
-from acpc.contract.verdicts import relative_ir, screen, screen_score
+from acpc.contract import (
+    ArgumentError,
+    FailedPrecondition,
+    Outcome,
+    relative_ir,
+    screen,
+    screen_score,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -13,8 +13,7 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds
-from acpc.contract.verdicts import screen_score
+from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds, screen_score
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
 from synthetic_scores import Population, Truth, experiment, with_sr

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from acpc.contract import ArgumentError, below, check_score, judge_again, to_plain
-from acpc_client import Result, Score, Thresholds, load_result
+from acpc.contract import ArgumentError, below, check_score, to_plain
+from acpc_client import Result, Score, Thresholds, judge_again, load_result
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given, sets

@@ -21,8 +21,7 @@ _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program
 """What computed, which may be another where numbers are the same."""
 
 
-@dataclass(frozen=True, repr=False)
-class Change(Record):
+class Change(Record, repr=False):
     """What differs between a file and an answer: a value, or some of an array's.
 
     Attributes:
@@ -38,8 +37,7 @@ class Change(Record):
     apart: float | None
 
 
-@dataclass(frozen=True, repr=False)
-class Repetition(Record):
+class Repetition(Record, repr=False):
     """A result beside the one that the same request has now.
 
     Attributes:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 NAMES = {
-    "acpc.contract": "perturbations verdicts",
+    "acpc.contract": "perturbations",
     "anchor_sets": """
         AnchorArray AnchorContents AnchorSet DIRECTIONS MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
         anchors_digest check_extra endpoints_at endpoints_digest extra_digest frame_digests
@@ -58,7 +58,9 @@ NAMES = {
         DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
         SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
     "tensor": "Array Axes DTYPES read_tensor write_tensor",
-    "verdicts": "judge_again",
+    "verdicts": """
+        confident_outcome delta_interval judge_again relative_ir score_interval screen
+        screen_score unless_misfit""",
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:

@@ -2,7 +2,16 @@
 
 import math
 
-from acpc.contract import Doubt, Interval, Outcome, Thresholds, verdicts
+from acpc.contract import (
+    Doubt,
+    Interval,
+    Outcome,
+    Thresholds,
+    confident_outcome,
+    delta_interval,
+    score_interval,
+    screen_score,
+)
 from acpc.evidence import Resampled
 from scipy import optimize, special
 
@@ -31,7 +40,7 @@ class ConfidentVerdict:
 
     def outcome(self) -> tuple[Outcome, Doubt]:
         """Return the confident outcome, and what leaves it undecided."""
-        return verdicts.confident_outcome(*self._ends, self._limits)
+        return confident_outcome(*self._ends, self._limits)
 
     def p_passed(self) -> float:
         """Return the larger p-value: both requirements must be shown (intersection-union)."""
@@ -46,16 +55,16 @@ class ConfidentVerdict:
 
     def score(self) -> Interval | None:
         """Return the interval of S."""
-        return verdicts.score_interval(*self._ends, self._limits)
+        return score_interval(*self._ends, self._limits)
 
     def delta_score(self) -> Interval | None:
         """Return the interval of delta S."""
         score, ratio, own = self.score(), self._ratio, self._reference_sr
         if score is None or ratio is None or own is None:
             return None
-        point = verdicts.screen_score(ratio.point, self._sr.point, self._t_ir, self._t_sr)
+        point = screen_score(ratio.point, self._sr.point, self._t_ir, self._t_sr)
         ends = own.at(self._alpha)
-        return verdicts.delta_interval(score, point, ends, own.point, self._limits)
+        return delta_interval(score, point, ends, own.point, self._limits)
 
     def drawn_to_decide(self) -> int | None:
         """Return windows, or trajectories, in all that would probably clear the thresholds.

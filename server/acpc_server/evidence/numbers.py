@@ -13,8 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.contract import EvidenceOptions, Population, ScoreProtocol
-from acpc.contract.verdicts import relative_ir
+from acpc.contract import EvidenceOptions, Population, ScoreProtocol, relative_ir
 from acpc.evidence import (
     FEW_OF_ALL,
     CheckpointSample,

@@ -25,8 +25,9 @@ from acpc.contract import (
     Thresholds,
     Verdict,
     from_plain,
+    screen,
     to_plain,
-    verdicts,
+    unless_misfit,
 )
 from jaxtyping import Float64, Int64
 from torch import Tensor
@@ -91,7 +92,7 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     """Judge the checkpoint, relative to the reference when there is one."""
     score = scores["checkpoint"]
     reference = scores.get("reference", score) if spec.reference is not None else None
-    found = verdicts.screen(
+    found = screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         reference_ir_raw=None if reference is None else reference["ir_raw"],
@@ -99,7 +100,7 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
         t_ir=spec.thresholds.ir,
         t_sr=spec.thresholds.sr,
     )
-    return verdicts.unless_misfit(found, misfit(spec, scores))
+    return unless_misfit(found, misfit(spec, scores))
 
 
 def misfit(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> str:

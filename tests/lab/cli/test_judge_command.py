@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from acpc.contract import judge_again
 from acpc_client import (
     Doubt,
     Evidence,
@@ -15,6 +14,7 @@ from acpc_client import (
     Score,
     SequentialLooks,
     Thresholds,
+    judge_again,
     save_result,
 )
 from acpc_command import Acpc
