@@ -16,8 +16,8 @@ from acpc_lab.cli.command import Command, group
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Concurrency,
+    CorrectionOption,
     Exit,
-    FamilyWiseOption,
     Followed,
     Gate,
     Printed,
@@ -28,7 +28,7 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
-from acpc_lab.evidence import FamilyWise
+from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults
 from acpc_lab.tables import TABLE_FORMATS
 
@@ -95,7 +95,7 @@ class Run(Followed, _File):
     concurrency: Concurrency = None
     no_gate: bool = False
     gate: Gate | None = None
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    correction: CorrectionOption = Correction.HOLM
     out: Out = None
     junit: JunitOption = None
 
@@ -111,7 +111,7 @@ class Run(Followed, _File):
                 f"  go on:      acpc sweep run {self.file}",
                 f"  cancel all: acpc cancel {self.file}",
             ):
-                results = self._followed(sweep).corrected(self.family_wise)
+                results = self._followed(sweep).corrected(self.correction)
             if self.out is not None:
                 _save(results, self.out)
         if self.submit_only:
@@ -176,7 +176,7 @@ class Show(Printed, _File):
     plan: bool = False
     offline: bool = False
     anchors: bool = False
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    correction: CorrectionOption = Correction.HOLM
     out: Out = None
 
     def run(self) -> None:
@@ -192,7 +192,7 @@ class Show(Printed, _File):
                     self._plan(sweep)
                     return
                 results = self._now(sweep)
-            results = results.corrected(self.family_wise)
+            results = results.corrected(self.correction)
             if self.out is not None:
                 count = _save(results, self.out, self.anchors)
                 render.line(f"{self.out}: {count} rows")

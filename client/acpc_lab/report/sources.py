@@ -141,7 +141,7 @@ def from_sweep(
     return _report(
         cells,
         title or results.name,
-        family_wise=results.family_wise,
+        correction=results.correction,
         description=results.description,
         command=_AGAIN,
         recipe="" if plan is None else again(plan.document),

@@ -15,7 +15,7 @@ from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Correction, Family
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.loading import folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
@@ -32,7 +32,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan.
 
     Attributes:
-        family_wise: How verdicts are corrected for the number of cells.
+        correction: How verdicts are corrected for the number of cells.
     """
 
     name: str
@@ -40,7 +40,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     folder: Path
     _cells: tuple[Cell, ...]
     _entries: dict[str, Entry]
-    family_wise: FamilyWise = FamilyWise.HOLM
+    correction: Correction = Correction.HOLM
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
@@ -67,7 +67,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     def cells(self) -> tuple[CellResult, ...]:
         """Every cell with its score, and what follows from all of them."""
         disk = SweepFolder(self.folder)
-        return judged([self._result(disk, cell) for cell in self._cells], self.family_wise)
+        return judged([self._result(disk, cell) for cell in self._cells], self.correction)
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
@@ -98,9 +98,9 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Up to which severity each checkpoint passes, of each kind that has several."""
         return tuple({id(x.limit): x.limit for x in self.cells if x.limit is not None}.values())
 
-    def corrected(self, family_wise: FamilyWise) -> SweepResults:
+    def corrected(self, correction: Correction) -> SweepResults:
         """Returns the same, with verdicts corrected for the number of cells in this way."""
-        return dataclasses.replace(self, family_wise=family_wise)
+        return dataclasses.replace(self, correction=correction)
 
     def __len__(self) -> int:
         return len(self._cells)
@@ -232,7 +232,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
             "description": self.description,
             "counts": {state.value: count for state, count in self.counts.items()},
             "inconsistencies": list(self.inconsistencies),
-            "family_wise": {"method": self.family_wise.value, "confidence": self.confidence},
+            "correction": {"method": self.correction.value, "confidence": self.confidence},
             "limits": [limit.to_dict() for limit in self.limits],
             "cells": [item.result().to_dict() for item in self.cells],
         }

@@ -14,7 +14,7 @@ from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Family, FamilyWise, Sureness, limit_numbers, limits
+from acpc_lab.evidence import Correction, Family, Sureness, limit_numbers, limits
 from acpc_lab.sweeps.cells import Cell
 
 
@@ -122,7 +122,7 @@ class CellResult(Entry):
             "attempt": self.attempt,
             "error": {"code": self.code, "message": self.message} if self.code else None,
             "score": None if self.score is None else without_anchors(self.score).to_dict(),
-            "family_wise": None if self.among is None else to_plain(self.among),
+            "corrected": None if self.among is None else to_plain(self.among),
         }
         asked = to_plain(self.cell.request())
         return Result("sweep_cell", answer, asked, self.operation, self.time)
@@ -156,7 +156,7 @@ def without_anchors(score: Score) -> Score:
     return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
 
 
-def judged(items: Sequence[CellResult], method: FamilyWise) -> tuple[CellResult, ...]:
+def judged(items: Sequence[CellResult], method: Correction) -> tuple[CellResult, ...]:
     """Returns cells with what follows from all of them: how sure each is, severities, limits."""
     others = [item for item in items if not item.is_reference]
     family = Family([item.evidence for item in others], method).each()
@@ -305,7 +305,7 @@ COLUMNS = (
     Quantity("unseen", "evidence.unseen", "unseen", ".2g",
              hint="this share of episodes may be of a kind that was not measured"),
     *_from("evidence", "p_passed", "p_failed"),
-    *(Quantity(f"family_wise_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
+    *(Quantity(f"corrected_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
                and getattr(x.among, name)) for name in ("outcome", "p_passed", "p_failed")),
 )  # fmt: skip
 """What ``CellResult.row`` holds, in this order; labels and limits are put beside them."""

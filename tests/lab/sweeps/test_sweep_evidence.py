@@ -11,7 +11,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Outcome
 from acpc_client.sync.client import AcpcClient
 from acpc_command import Acpc, acpc_command
-from acpc_lab.evidence import FamilyWise
+from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import Sweep
 from client_messages import score_response, sure
 from job_counterparty import DOCUMENT, JobParty
@@ -53,11 +53,11 @@ def test_rows_hold_intervals_and_both_verdicts(run: Callable[..., Sweep]) -> Non
     barely, open_ = results.rows()
     assert (barely["ir_relative_lower"], barely["ir_relative_upper"]) == (0.1, 0.15)
     assert (barely["delta_score_lower"], barely["confidence"]) == (2.0, 0.95)
-    assert (barely["confident_outcome"], barely["family_wise_outcome"]) == ("passed", "undecided")
-    assert (barely["p_passed"], barely["family_wise_p_passed"]) == (0.04, 0.08)
+    assert (barely["confident_outcome"], barely["corrected_outcome"]) == ("passed", "undecided")
+    assert (barely["p_passed"], barely["corrected_p_passed"]) == (0.04, 0.08)
     assert (open_["doubt"], open_["anchors_to_decide"]) == ("sr", 240)
-    single = results.corrected(FamilyWise.NONE).rows()[0]
-    assert single["family_wise_outcome"] == "passed" and results.rows()[0] == barely
+    single = results.corrected(Correction.NONE).rows()[0]
+    assert single["corrected_outcome"] == "passed" and results.rows()[0] == barely
 
 
 def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
@@ -66,8 +66,8 @@ def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     """Beside one that has, and as the whole sweep."""
     older, newer = run(OLDER, PASSES).results().rows()
     assert older["outcome"] == "passed" and older["sr"] == 0.97
-    assert older["confident_outcome"] is older["sr_lower"] is older["family_wise_outcome"] is None
-    assert newer["family_wise_outcome"] == "passed" and newer["limit"] is None
+    assert older["confident_outcome"] is older["sr_lower"] is older["corrected_outcome"] is None
+    assert newer["corrected_outcome"] == "passed" and newer["limit"] is None
 
 
 def test_cells_that_stopped_at_different_anchors_compare(run: Callable[..., Sweep]) -> None:
@@ -109,7 +109,7 @@ def acpc(target: str, tmp_path: Path) -> Acpc:
         ([OPEN, FAILS], ["--no-gate"], 0),
         ([PASSES, OLDER], [], 1),
         ([OPEN, NEARLY], [], 5),  # that one of two fails does
-        ([OPEN, NEARLY], ["--family-wise", "none"], 3),
+        ([OPEN, NEARLY], ["--correction", "none"], 3),
     ],
     ids=["passed", "undecided", "failed", "no gate", "older", "barely failed", "one by one"],
 )
@@ -144,7 +144,7 @@ def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty
     assert row.index("PASSED") < row.index("UNDECIDED")  # by the numbers, then for sure
     assert "95 % sure: of 1 checkpoint" in answer.stdout
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
-    alone = acpc("show", "--offline", "--family-wise", "none").stdout
+    alone = acpc("show", "--offline", "--correction", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 
 
