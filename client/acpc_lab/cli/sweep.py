@@ -54,7 +54,7 @@ class _File(Server):
         """A client."""
         spec = sweep.spec
         render.notes(spec.warnings)
-        with self.client(spec.target, spec.access) as client:
+        with self.client(spec.server.target, spec.server.access) as client:
             yield client
 
 

@@ -124,9 +124,8 @@ def in_words(item: CellResult) -> str:
 
 def _answer(status: CellStatus) -> str:
     """The score of a cell in a few words, as soon as it has one."""
-    return in_words(
-        CellResult(**vars(status.entry), cell=status.task.cell, score=status.task.score)
-    )
+    task = status.task
+    return in_words(CellResult(cell=task.cell, score=task.score))
 
 
 VIEW: ProgressView[CellTask] = ProgressView(

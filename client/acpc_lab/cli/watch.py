@@ -189,7 +189,7 @@ class Watch(Followed, Server):
                 listeners=[telling],
                 on_trouble=render.note,
             )
-            client = self.client(spec.target, spec.access)
+            client = self.client(spec.server.target, spec.server.access)
             with telling.published(watching, self.junit, self.sweep), client:
                 self._follow(watching, client)
         raise typer.Exit(exit_of(telling.outcomes))
@@ -203,6 +203,6 @@ class Watch(Followed, Server):
                 once=self.once,
                 interval=self.interval,
                 concurrency=self.concurrency,
-                patience=self.connection(watching.spec.target).get("patience"),
+                patience=self.connection(watching.spec.server.target).get("patience"),
                 on_update=on_update,
             )

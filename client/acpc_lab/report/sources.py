@@ -220,7 +220,7 @@ def server_of(results: SweepResults) -> tuple[str | None, Access]:
     if plan is None:
         return None, {}
     spec = read_spec(plan.document, plan.name, results.folder.parent)
-    return spec.target, spec.access
+    return spec.server.target, spec.server.access
 
 
 def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:  # noqa: ANN401

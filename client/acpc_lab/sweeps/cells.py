@@ -13,17 +13,7 @@ from functools import cached_property
 from typing import Any
 
 from acpc.contract import changed, from_plain, to_plain
-from acpc_client import (
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    NumericMode,
-    Perturbation,
-    ScoreProtocol,
-    ScoreRequest,
-    Thresholds,
-    UntilDecided,
-)
+from acpc_client import CheckpointRef, DatasetAnchors, ScoreRequest
 
 from acpc_lab.sweeps.reading import Label
 
@@ -31,30 +21,17 @@ NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One job of a sweep.
+@dataclass(frozen=True, kw_only=True)
+class Cell(ScoreRequest):
+    """One job of a sweep: what is asked, without a request id, and what the file says of it.
 
     Attributes:
-        reference: The unaugmented checkpoint; None: relative IR stays unknown.
-        anchors: A dataset, or the digest of an anchor set.
-        evidence: How sure the numbers are made to be.
-        until_decided: Measures ever more anchors until it is decided; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
         content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
             content under the same names is another cell. Empty: the cell goes by the names.
     """
 
-    checkpoint: CheckpointRef
-    reference: CheckpointRef | None
-    anchors: DatasetAnchors | str
-    shift: Perturbation
-    protocol: ScoreProtocol
-    thresholds: Thresholds
-    numeric_mode: NumericMode
-    labels: Mapping[str, Label]
-    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
-    until_decided: UntilDecided | None = None
+    labels: Mapping[str, Label] = field(default_factory=dict)
     content: str = ""
 
     @property
@@ -81,30 +58,20 @@ class Cell:
         control = f" neighbourhood {self.protocol.neighbourhood:g}" if near else ""
         return f"{self.checkpoint.name} {self.shift} seed {self.seed}{control}"
 
-    def request_id(self, sweep: str, attempt: int) -> str:
+    def job_id(self, sweep: str, attempt: int) -> str:
         """Returns the request id of an attempt, from 1: whoever computes it finds the same job."""
         return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
-    def asked(self) -> dict[str, Any]:
-        """Returns the arguments of ``AcpcClient.score_checkpoint``, without a request id."""
-        names = {item.name for item in dataclasses.fields(ScoreRequest)}
-        asked = {name: value for name, value in vars(self).items() if name in names}
-        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
-            asked["anchors"] = self.anchors.resolved_count()
-        return asked
-
     def request(self) -> ScoreRequest:
         """Returns what a server is asked for; the request id is the attempt's."""
-        return ScoreRequest(**self.asked())
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns the cell as plain values."""
-        document: dict[str, Any] = to_plain(self)
-        return document
+        asked = {item.name: getattr(self, item.name) for item in dataclasses.fields(ScoreRequest)}
+        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
+            asked["anchors"] = self.anchors.resolved_count()
+        return ScoreRequest(**asked)
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> Cell:
-        """Reads what ``to_document`` returned; passes other keys over."""
+        """Reads what ``to_plain`` made of a cell; passes other keys over."""
         known = {item.name for item in dataclasses.fields(cls)}
         return from_plain(cls, {key: item for key, item in document.items() if key in known})
 
@@ -114,7 +81,7 @@ class Cell:
         What has its default is left out, so that a release with one more field finds the jobs of
         this one.
         """
-        whole = {**self.to_document(), "labels": None}
+        whole = {**to_plain(self), "labels": None}
         for part in ("anchors", "protocol", "thresholds", "evidence"):
             record = getattr(self, part)
             if not isinstance(record, str):

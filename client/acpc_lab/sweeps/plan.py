@@ -6,93 +6,46 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import Checkpoint, CheckpointRef
-from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.campaigns import Entry
-from acpc_lab.sweeps.anchors import CellAnchors, Store
+from acpc_lab.sweeps.anchors import CellAnchors, Depot
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.reading import Label, Wrong, as_value, brief, fill
+from acpc_lab.sweeps.folder import SweepPlan
+from acpc_lab.sweeps.reading import Label, Wrong, as_value, fill
 from acpc_lab.sweeps.shifts import Groups
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.parts import AnchorPlace, Group
-    from acpc_lab.sweeps.spec import SweepSpec
+    from acpc_lab.sweeps.spec import AnchorPlace, Group, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
 _FEW_CELLS = 12  # whose p-values the default resamples show
 _RESAMPLES = (8_000, 32_000)
-GroupNames = Callable[["AnchorPlace"], Iterable[str]]
-"""The groups of views that anchors have."""
 
 
-@dataclass(frozen=True)
-class SweepPlan:
-    """A sweep in full: what ``plan.json`` holds."""
-
-    name: str
-    description: str
-    document: Mapping[str, Any]
-    cells: tuple[Cell, ...]
-
-    def to_document(self) -> dict[str, Any]:
-        """Returns the plan as plain values."""
-        return {
-            "format": 1,
-            "name": self.name,
-            "description": self.description,
-            "sweep": self.document,
-            "cells": [{"id": cell.id, **cell.to_document()} for cell in self.cells],
-        }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
-        """Reads what ``to_document`` returned."""
-        cells = tuple(Cell.from_document(item) for item in document["cells"])
-        return cls(document["name"], document["description"], document["sweep"], cells)
-
-
-@dataclass(frozen=True)
 class Planner:
     """Makes cells from a sweep file and the checkpoints at a server.
 
-    Attributes:
-        listing: Weights files by checkpoint.
-        store: What to score on, for a place of anchors.
-        groups: The groups of views that anchors have.
+    Args:
+        spec: The sweep file.
+        depot: Brings anchors to the server, each place of them once.
     """
 
-    spec: SweepSpec
-    listing: Mapping[str, Sequence[str]]
-    store: Store
-    groups: GroupNames = lambda _: ()
+    def __init__(self, spec: SweepSpec, depot: Depot) -> None:
+        self.spec, self._depot = spec, depot
+        self._store = functools.cache(depot.store)
+        self._listing: dict[str, list[str]] = {}
 
-    @classmethod
-    def of(
-        cls,
-        spec: SweepSpec,
-        checkpoints: Iterable[Checkpoint],
-        store: Store,
-        groups: GroupNames = lambda _: (),
-    ) -> Planner:
-        """Makes one for the checkpoints that a server lists."""
-        listing: dict[str, list[str]] = {}
-        for item in checkpoints:
-            listing.setdefault(item.name, []).append(item.weights)
-        return cls(spec, listing, functools.cache(store), groups)
-
-    def plan(self) -> SweepPlan:
-        """Makes every cell of a sweep.
+    def plan(self, checkpoints: Iterable[Checkpoint]) -> SweepPlan:
+        """Makes every cell of a sweep, of those that a server lists.
 
         Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
         """
+        self._list(checkpoints)
         cells: list[Cell] = []
         owners: dict[CheckpointRef, str] = {}
         for group in self.spec.groups:
@@ -106,17 +59,25 @@ class Planner:
         spec = self.spec
         return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
 
-    def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
-        """Makes the cells of one weights file, by the first item that means it.
+    def cells_of(
+        self, checkpoint: CheckpointRef, checkpoints: Iterable[Checkpoint]
+    ) -> tuple[Cell, ...]:
+        """Makes the cells of one weights file, by the first item that means it; none where none is.
 
-        None where none does. An item that names no weights means every file of its folders.
         Raises SweepFileError: Its reference is not at the server, or a label is missing.
         """
-        found = item_of(self.spec, checkpoint)
-        if found is None:
+        self._list(checkpoints)
+        meant = item_of(self.spec, checkpoint)
+        if meant is None:
             return ()
-        with self._blaming(found[0]):
-            return tuple(self._cells(found[0], checkpoint, found[1]))
+        with self._blaming(meant[0]):
+            return tuple(self._cells(meant[0], checkpoint, meant[1]))
+
+    def _list(self, checkpoints: Iterable[Checkpoint]) -> None:
+        """Notes the weights files of each checkpoint."""
+        self._listing = {}
+        for item in checkpoints:
+            self._listing.setdefault(item.name, []).append(item.weights)
 
     @contextlib.contextmanager
     def _blaming(self, group: Group) -> Iterator[None]:
@@ -133,7 +94,7 @@ class Planner:
         fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
         reference = self._reference(group.reference, fills) if group.reference else None
         place, anchors = self._anchors(group, fills)
-        found = [x.among(self.groups(place)) if isinstance(x, Groups) else [x]
+        found = [x.among(self._depot.groups(place)) if isinstance(x, Groups) else [x]
                  for x in spec.shifts]  # fmt: skip
         shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
         for shift, seed, protocol in itertools.product(shifts, spec.seeds, spec.protocols):
@@ -156,7 +117,7 @@ class Planner:
             raise Wrong("lacks anchors")
         try:
             place = group.anchors.filled(lambda text: _fill(text, fills))
-            return place, self.store(place)
+            return place, self._store(place)
         except Wrong as wrong:
             shared = group.anchors is self.spec.anchors
             at = "anchors" if shared else f"{group.place}.anchors"
@@ -167,7 +128,7 @@ class Planner:
         seen = set()
         for pattern in group.names:
             found = False
-            for name, files in self.listing.items():
+            for name, files in self._listing.items():
                 labels = pattern.match(name)
                 if labels is None:
                     continue
@@ -183,7 +144,7 @@ class Planner:
 
     def _reference(self, named: CheckpointRef, fills: Mapping[str, str]) -> CheckpointRef:
         name, weights = _fill(named.name, fills), _fill(named.weights, fills)
-        files = self.listing.get(name)
+        files = self._listing.get(name)
         if files is None:
             raise Wrong(f"its reference {name} is not at the server{self._near(name)}")
         if not weights:
@@ -194,10 +155,12 @@ class Planner:
         return CheckpointRef(name, weights)
 
     def _near(self, name: str) -> str:
-        if not self.listing:
+        if not self._listing:
             return ", which has none at all; see its --checkpoint-root"
-        near = nearest(name, self.listing, _MAX_NAMES, like=0.5) or list(self.listing)[:_MAX_NAMES]
-        rest = len(self.listing) - len(near)
+        near = (
+            nearest(name, self._listing, _MAX_NAMES, like=0.5) or list(self._listing)[:_MAX_NAMES]
+        )
+        rest = len(self._listing) - len(near)
         return f", which has {', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
 
 
@@ -261,38 +224,3 @@ def _resampled(cells: Sequence[Cell]) -> list[Cell]:
         )
 
     return [enough(cell) for cell in cells] if judged > _FEW_CELLS else list(cells)
-
-
-def check_dropped(
-    before: SweepPlan, after: SweepPlan, entries: Mapping[str, Entry], folder: Path
-) -> None:
-    """Checks that no submitted cell is dropped.
-
-    Raises FailedPrecondition: A cell that was submitted is no longer in the plan; says what
-    changed.
-    """
-    kept = {cell.id for cell in after.cells}
-    dropped = [
-        cell
-        for cell in before.cells
-        if cell.id not in kept and entries.get(cell.id, Entry()).attempt
-    ]
-    if not dropped:
-        return
-    was, now = before.document, after.document
-    changes = [
-        f"{key}: {_shown(was.get(key))} -> {_shown(now.get(key))}"
-        for key in dict.fromkeys((*was, *now))
-        if was.get(key) != now.get(key)
-    ]
-    what = "; ".join(changes) or "the checkpoints at the server"
-    raise FailedPrecondition(
-        f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
-        f"{dropped[0].title}; what changed: {what}. Give the sweep another name, or pass "
-        f"--drop to leave these cells out; their results stay in {folder}",
-        reason="SWEEP_CHANGED",
-    )
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else brief(value)

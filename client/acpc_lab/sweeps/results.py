@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,9 +17,9 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.loading import folder_of, load_spec
+from acpc_lab.sweeps.folder import SweepFolder
+from acpc_lab.sweeps.reading import folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
-from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
 # Share of a checkpoint's median latent distance below which its reference has not spread.
@@ -39,7 +39,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     description: str
     folder: Path
     _cells: tuple[Cell, ...]
-    _entries: dict[str, Entry]
+    _entries: Mapping[str, Entry]
     family_wise: FamilyWise = FamilyWise.HOLM
 
     @classmethod
@@ -71,16 +71,17 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
         entry = self._entries.get(cell.id, Entry())
-        name = cell.checkpoint.name + self._apart[cell.id]
-        if entry.state is TaskState.SUCCEEDED:
-            held = disk.load(cell)
-            if held is not None:
-                return CellResult(
-                    **vars(entry), cell=cell, name=name, score=held.answer, time=held.time
-                )
-            lost = TaskState.QUEUED if entry.operation else TaskState.PENDING
-            entry = dataclasses.replace(entry, state=lost)
-        return CellResult(**vars(entry), cell=cell, name=name, score=None)
+        done = entry.state is TaskState.SUCCEEDED
+        held = disk.load(cell) if done else None
+        if done and held is None:
+            entry = entry.without_answer()
+        return CellResult(
+            **{item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)},
+            cell=cell,
+            name=cell.checkpoint.name + self._apart[cell.id],
+            score=held and held.answer,
+            time=held and held.time,
+        )
 
     @cached_property
     def _apart(self) -> dict[str, str]:

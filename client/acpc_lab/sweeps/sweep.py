@@ -5,29 +5,90 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from acpc.contract import ScoreProtocol
-from acpc_client import AcpcClient
-from acpc_client.errors import FailedPrecondition
+from acpc_client import AcpcClient, Operation, Result, Score
+from acpc_client.errors import AlreadyExists, FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
+from acpc_lab.campaigns import (
+    Campaign,
+    CampaignProgress,
+    Entry,
+    Link,
+    OnUpdate,
+    Options,
+    TaskStatus,
+    check_options,
+)
 from acpc_lab.sweeps.anchors import Depot
-from acpc_lab.sweeps.loading import folder_of, load_spec, read_spec
-from acpc_lab.sweeps.plan import Planner, SweepPlan, check_dropped
+from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
+from acpc_lab.sweeps.plan import Planner
+from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.tasks import CellTask, SweepFolder
+from acpc_lab.sweeps.rows import without_anchors
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps.spec import SweepSpec
 
 
-def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
-    """Returns the depot of a sweep; files are named relative to ``beside``."""
-    protocol = spec.protocol
-    horizon = max(protocol.horizon or ScoreProtocol().horizon, *protocol.extra_horizons, 1)
-    return Depot(client, link, spec.name, beside, horizon, protocol.reading)
+@dataclass(eq=False)
+class CellTask:
+    """One cell to be scored.
+
+    Attributes:
+        score: The score without its per-anchor values, when it was measured in this run.
+    """
+
+    cell: Cell
+    sweep: str
+    folder: SweepFolder
+    score: Score | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of the cell."""
+        return self.cell.id
+
+    @property
+    def title(self) -> str:
+        """Names the cell for people."""
+        return self.cell.title
+
+    @property
+    def kept(self) -> bool:
+        """Whether its score is in the folder, and can be read."""
+        return self.folder.load(self.cell) is not None
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits the scoring job of an attempt.
+
+        Raises AlreadyExists: What the cell names at the server has changed; AcpcError: The server
+        rejected it.
+        """
+        asked = {**vars(self.cell.request()), "request_id": self.cell.job_id(self.sweep, attempt)}
+        try:
+            return client.score_checkpoint(**asked, patience=0.0).submitted
+        except AlreadyExists as error:
+            raise AlreadyExists(
+                "this cell was submitted before, under the same name of the sweep, and its "
+                "checkpoint or dataset has changed since; give the sweep another name to measure "
+                f"the new one ({error.message})",
+                reason=error.reason,
+                request_id=error.request_id,
+            ) from error
+
+    def keep(self, operation: Operation) -> None:
+        """Writes the score into the folder."""
+        score = operation.result()
+        self.folder.save(self.cell, Result.of(operation))
+        self.score = without_anchors(score)
+
+
+CellStatus = TaskStatus[CellTask]
+SweepProgress = CampaignProgress[CellTask]
 
 
 class RunOptions(TypedDict, total=False):
@@ -144,9 +205,8 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        depot = depot_of(self.spec, client, Link(client, patience=0.0), self.folder.parent)
-        dry = dataclasses.replace(depot, dry=True)
-        return Planner.of(self.spec, client.checkpoints.list(), dry.store, dry.groups).plan()
+        depot = Depot(self.spec, client, Link(client, patience=0.0), self.folder.parent, dry=True)
+        return Planner(self.spec, depot).plan(client.checkpoints.list())
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -199,11 +259,45 @@ class Sweep:
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):
             return before
-        depot = depot_of(self.spec, client, link, self.folder.parent)
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = Planner.of(self.spec, listed, depot.store, depot.groups).plan()
+        plan = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent)).plan(listed)
         if before is not None and not options.get("drop"):
-            check_dropped(before, plan, self._disk.journal.entries(), self.folder)
+            _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:
             self._disk.write_plan(plan)
         return plan
+
+
+def _check_dropped(
+    before: SweepPlan, after: SweepPlan, entries: Mapping[str, Entry], folder: Path
+) -> None:
+    """Checks that no submitted cell is dropped.
+
+    Raises FailedPrecondition: A cell that was submitted is no longer in the plan; says what
+    changed.
+    """
+    kept = {cell.id for cell in after.cells}
+    dropped = [
+        cell
+        for cell in before.cells
+        if cell.id not in kept and entries.get(cell.id, Entry()).attempt
+    ]
+    if not dropped:
+        return
+    was, now = before.document, after.document
+    changes = [
+        f"{key}: {_shown(was.get(key))} -> {_shown(now.get(key))}"
+        for key in dict.fromkeys((*was, *now))
+        if was.get(key) != now.get(key)
+    ]
+    what = "; ".join(changes) or "the checkpoints at the server"
+    raise FailedPrecondition(
+        f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
+        f"{dropped[0].title}; what changed: {what}. Give the sweep another name, or pass "
+        f"--drop to leave these cells out; their results stay in {folder}",
+        reason="SWEEP_CHANGED",
+    )
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else brief(value)

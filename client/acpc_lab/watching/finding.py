@@ -11,7 +11,7 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
 from acpc_client import CheckpointRef
@@ -33,6 +33,20 @@ _NO_END = (
 Stamp = tuple[int, ...]
 
 
+def epoch_of(ref: CheckpointRef) -> int | None:
+    """The last number in the name of a weights file, or else of its folder; None: there is none.
+
+    Numbers behind ``epoch`` or ``step`` go before those of a metric; those of a run or a seed, as
+    in ``run-0``, are none. Longer digits than a step can have are no number.
+    """
+    for name in (PurePosixPath(ref.weights).stem, PurePosixPath(ref.name).name):
+        text = _OF_RUN.sub("", name)
+        numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
+        if numbers:
+            return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
+    return None
+
+
 @dataclass(frozen=True)
 class WeightsFile:
     """A weights file beside a ``config.json``.
@@ -45,21 +59,6 @@ class WeightsFile:
     ref: CheckpointRef
     path: Path
     stamp: Stamp
-
-    @property
-    def epoch(self) -> int | None:
-        """The last number in the file's name, or else in its folder's; None: there is none.
-
-        Numbers behind ``epoch`` or ``step`` go before those of a metric; those of a run or a seed,
-        as in ``run-0``, are none. Longer digits than a step
-        can have are no number.
-        """
-        for name in (self.path.stem, self.path.parent.name):
-            text = _OF_RUN.sub("", name)
-            numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
-            if numbers:
-                return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
-        return None
 
     def digest(self) -> str:
         """sha256 of ``config.json``, of ``acpc.json`` where there is one, and of the weights.
@@ -158,7 +157,7 @@ class Finder:
 
 
 def _by_epoch(found: WeightsFile) -> tuple[object, ...]:
-    epoch = found.epoch
+    epoch = epoch_of(found.ref)
     return epoch is None, epoch or 0, found.ref.name, found.ref.weights
 
 

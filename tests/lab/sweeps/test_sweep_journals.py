@@ -9,8 +9,7 @@ import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.campaigns import Entry, Journal
-from acpc_lab.sweeps import Sweep, SweepResults, TaskState
-from acpc_lab.sweeps.tasks import SweepFolder
+from acpc_lab.sweeps import Sweep, SweepFolder, SweepResults, TaskState
 from job_counterparty import JobParty
 from test_sweep_plans import CELL
 

@@ -1,81 +1,48 @@
-"""Keeps a sweep in its folder, and runs its cells as tasks of a campaign."""
+"""Keeps a sweep in its folder: the plan, a journal, and the scores."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from acpc_client import AcpcClient, Operation, Result, Score, load_result, save_result
-from acpc_client.errors import AlreadyExists, ArgumentError, FailedPrecondition
+from acpc.contract import to_plain
+from acpc_client import Result, Score, load_result, save_result
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import CampaignProgress, Journal, TaskStatus
+from acpc_lab.campaigns import Journal
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.plan import SweepPlan
-from acpc_lab.sweeps.rows import without_anchors
 from acpc_lab.tables import write_whole
 
 
-@dataclass(eq=False)
-class CellTask:
-    """One cell to be scored.
+@dataclass(frozen=True)
+class SweepPlan:
+    """A sweep in full: what ``plan.json`` holds."""
 
-    Attributes:
-        score: The score without its per-anchor values, when it was measured in this run.
-    """
+    name: str
+    description: str
+    document: Mapping[str, Any]
+    cells: tuple[Cell, ...]
 
-    cell: Cell
-    sweep: str
-    folder: SweepFolder
-    score: Score | None = None
+    def to_document(self) -> dict[str, Any]:
+        """Returns the plan as plain values."""
+        return {
+            "format": 1,
+            "name": self.name,
+            "description": self.description,
+            "sweep": self.document,
+            "cells": [{"id": cell.id, **to_plain(cell)} for cell in self.cells],
+        }
 
-    @property
-    def id(self) -> str:
-        """Id of the cell."""
-        return self.cell.id
-
-    @property
-    def title(self) -> str:
-        """Names the cell for people."""
-        return self.cell.title
-
-    @property
-    def kept(self) -> bool:
-        """Whether its score is in the folder, and can be read."""
-        return self.folder.load(self.cell) is not None
-
-    def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        """Submits the scoring job of an attempt.
-
-        Raises AlreadyExists: What the cell names at the server has changed; AcpcError: The server
-        rejected it.
-        """
-        request_id = self.cell.request_id(self.sweep, attempt)
-        try:
-            return client.score_checkpoint(
-                **self.cell.asked(), request_id=request_id, patience=0.0
-            ).submitted
-        except AlreadyExists as error:
-            raise AlreadyExists(
-                "this cell was submitted before, under the same name of the sweep, and its "
-                "checkpoint or dataset has changed since; give the sweep another name to measure "
-                f"the new one ({error.message})",
-                reason=error.reason,
-                request_id=error.request_id,
-            ) from error
-
-    def keep(self, operation: Operation) -> None:
-        """Writes the score into the folder."""
-        score = operation.result()
-        self.folder.save(self.cell, Result.of(operation))
-        self.score = without_anchors(score)
-
-
-CellStatus = TaskStatus[CellTask]
-SweepProgress = CampaignProgress[CellTask]
+    @classmethod
+    def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
+        """Reads what ``to_document`` returned."""
+        cells = tuple(Cell.from_document(item) for item in document["cells"])
+        return cls(document["name"], document["description"], document["sweep"], cells)
 
 
 class SweepFolder:
@@ -126,7 +93,7 @@ class SweepFolder:
 
     def add_cells(self, what: str, cells: Iterable[Cell]) -> None:
         """Adds cells to the plan, by an event of whatever they belong to."""
-        self.journal.append("planned", what, cells=[cell.to_document() for cell in cells])
+        self.journal.append("planned", what, cells=[to_plain(cell) for cell in cells])
 
     def write_plan(self, plan: SweepPlan) -> None:
         """Replaces the plan."""
