@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import AcpcClient, save_result
+from acpc_client import AcpcClient, Outcome, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.command import Command, group
+from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Concurrency,
@@ -141,17 +142,24 @@ class Run(Followed, _File):
         render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
             publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
-        if results.failed or results.unfinished or results.inconsistencies:
-            render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
+        outcomes = results.gated(gate or Gate.POINT)
+        missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
+        if missing or results.inconsistencies:
+            render.note(f"{missing} cells have no score")
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         if gate and all(item.is_reference for item in results):
             render.note("every checkpoint is its own reference, so nothing was judged")
             raise typer.Exit(Exit.UNDECIDED)
-        if gate is Gate.CONFIDENT:
-            raise typer.Exit(sweep_tables.confident_exit(results))
-        if results.rejected:
-            render.note(f"{len(results.rejected)} of {len(results)} cells fail the screen")
-            raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
+        if failed:
+            surely = "surely " if gate is Gate.CONFIDENT else ""
+            render.note(f"{failed} of {len(results)} cells {surely}fail the screen")
+        elif undecided := outcomes.count(Outcome.UNDECIDED):
+            unjudged = any(x.sure is Outcome.INCONCLUSIVE for x in results if not x.is_reference)
+            more = (
+                "name a reference, without which none passes" if unjudged else "score more anchors"
+            )
+            render.note(f"{undecided} of {len(results)} cells are undecided: {more}")
+        raise typer.Exit(exit_of(outcomes) if gate else Exit.OK)
 
 
 @app.command("show", cls=Command)
@@ -216,7 +224,7 @@ class Show(Printed, _File):
 
     def _now(self, sweep: Sweep) -> SweepResults:
         results = sweep.results()
-        if not self.offline and results.unfinished:
+        if not self.offline and not all(item.state.done for item in results):
             try:
                 with self.asking(sweep) as client:
                     return sweep.refresh(client)

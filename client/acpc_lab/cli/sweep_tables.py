@@ -8,29 +8,12 @@ from acpc.contract import percent
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import ProgressView
 from acpc_lab.cli.table import WIDE, Column, Format
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
-
-
-def confident_exit(results: SweepResults) -> Exit:
-    """The exit code of confident verdicts, with how many cells are behind it."""
-    with reported():
-        outcome = results.outcome("confident")
-    if outcome is Outcome.FAILED:
-        render.note(f"{len(results.surely_failed)} of {len(results)} cells surely fail the screen")
-        return Exit.SCREEN_FAILED
-    if outcome is Outcome.UNDECIDED:
-        undecided = f"{len(results.undecided)} of {len(results)} cells"
-        unjudged = any(x.among.alone is Outcome.INCONCLUSIVE for x in results if x.among)
-        remedy = "name a reference, without which none passes" if unjudged else "score more anchors"
-        render.note(f"{undecided} are undecided: {remedy}")
-        return Exit.UNDECIDED
-    return Exit.OK
 
 
 def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:

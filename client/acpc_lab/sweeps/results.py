@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,9 +12,9 @@ from typing import Any
 
 from acpc.contract import Columns, Tabular
 from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
-from acpc_client.errors import ArgumentError, FailedPrecondition
+from acpc_client.errors import ArgumentError
 
-from acpc_lab.campaigns import Entry, TaskState
+from acpc_lab.campaigns import Entry, TaskState, counted
 from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.folder import SweepFolder
@@ -113,11 +113,6 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return iter(self.cells)
 
     @property
-    def unfinished(self) -> tuple[CellResult, ...]:
-        """Cells that have no end yet."""
-        return tuple(item for item in self.cells if not item.state.done)
-
-    @property
     def failed(self) -> tuple[CellResult, ...]:
         """Cells that ended without a score."""
         bad = (TaskState.FAILED, TaskState.CANCELLED)
@@ -128,40 +123,22 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Cells that fail the screen, without those of checkpoints that are their own reference."""
         return tuple(x for x in self.cells if x.passed is False and not x.is_reference)
 
-    @property
-    def surely_failed(self) -> tuple[CellResult, ...]:
-        """Cells that surely fail, or do not fit, all considered; references do not count."""
-        return tuple(
-            x for x in self.cells if x.among and x.among.outcome and x.among.outcome.rejects
-        )
+    def gated(self, gate: str = "point") -> list[Outcome]:
+        """Returns what a gate makes of each cell: of its numbers, while others have no score.
 
-    @property
-    def undecided(self) -> tuple[CellResult, ...]:
-        """Cells of which it is not sure that they pass; references do not count.
-
-        Raises FailedPrecondition: Scores without evidence.
+        Raises FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
         """
-        if any(item.among is not None and item.among.alone is None for item in self.cells):
-            raise FailedPrecondition(
-                "a score has no evidence, so nothing says how sure it is: score again",
-                reason="NO_EVIDENCE",
-            )
-        return tuple(x for x in self.cells if x.among and x.among.alone is not Outcome.PASSED)
+        complete = all(item.score is not None for item in self.cells)
+        return [item.gated(gate if complete else "point") for item in self.cells]
 
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
-        That all cells pass needs no correction for their number, that one fails does. Raises
-        FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
+        Raises FailedPrecondition: As ``gated``.
         """
-        if self.failed or self.unfinished:
-            return Outcome.UNSPECIFIED
-        if gate == "point":
-            return Outcome.FAILED if self.rejected else Outcome.PASSED
-        undecided = self.undecided
-        if self.surely_failed:
-            return Outcome.FAILED
-        return Outcome.UNDECIDED if undecided else Outcome.PASSED
+        outcomes = self.gated(gate)
+        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
+        return next((outcome for outcome in worst if outcome in outcomes), Outcome.PASSED)
 
     @property
     def confidence(self) -> float | None:
@@ -222,8 +199,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def counts(self) -> dict[TaskState, int]:
         """Cells by state; states without a cell are left out."""
-        counted = Counter(item.state for item in self.cells)
-        return {state: counted[state] for state in TaskState if counted[state]}
+        return counted(self.cells)
 
     def result(self) -> Result:
         """Returns every cell's result, and what the file says, as one result."""

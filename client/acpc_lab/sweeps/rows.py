@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
+from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.evidence import Family, FamilyWise, Sureness, limit_numbers, limits
@@ -89,6 +90,27 @@ class CellResult(Entry):
             return None
         verdict = self.score.verdict
         return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
+
+    def gated(self, gate: str) -> Outcome:
+        """Returns what a gate makes of it; UNSPECIFIED without a score, a reference passes.
+
+        That all cells pass needs no correction for their number, that one fails does. Raises
+        FailedPrecondition: The gate is ``"confident"``, and the score has no evidence.
+        """
+        if self.score is None:
+            return Outcome.UNSPECIFIED
+        if self.is_reference or (gate == "point" and self.passed):
+            return Outcome.PASSED
+        if gate == "point":
+            return Outcome.FAILED
+        if self.among is None or self.among.alone is None:
+            raise FailedPrecondition(
+                "a score has no evidence, so nothing says how sure it is: score again",
+                reason="NO_EVIDENCE",
+            )
+        if self.among.outcome and self.among.outcome.rejects:
+            return Outcome.FAILED
+        return Outcome.PASSED if self.among.alone is Outcome.PASSED else Outcome.UNDECIDED
 
     @property
     def outcome(self) -> Outcome | None:

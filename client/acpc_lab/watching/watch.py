@@ -200,7 +200,7 @@ class Watch:
         concurrency: int | None = None,
         patience: float | None = None,
         stop: threading.Event | None = None,
-        on_update: Callable[[SweepProgress], object] = lambda _: None,
+        on_update: Callable[[SweepProgress], None] = lambda _: None,
     ) -> None:
         """Watches until it is stopped.
 
