@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from acpc.contract import changed, from_plain, to_plain
+from acpc.contract import changed, to_plain
 from acpc_client import CheckpointRef, DatasetAnchors, ScoreRequest
 
 from acpc_lab.sweeps.reading import Label
@@ -69,11 +69,11 @@ class Cell(ScoreRequest):
             asked["anchors"] = self.anchors.resolved_count()
         return ScoreRequest(**asked)
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Cell:
-        """Reads what ``to_plain`` made of a cell; passes other keys over."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        return from_plain(cls, {key: item for key, item in document.items() if key in known})
+    def to_document(self) -> dict[str, Any]:
+        """Returns the cell as plain values, without the request id, which is the attempt's."""
+        plain: dict[str, Any] = to_plain(self)
+        del plain["request_id"]
+        return plain
 
     def _content(self) -> str:
         """Returns everything that can change a number, in one canonical text.
@@ -81,7 +81,7 @@ class Cell(ScoreRequest):
         What has its default is left out, so that a release with one more field finds the jobs of
         this one.
         """
-        whole = {**to_plain(self), "labels": None}
+        whole = {**self.to_document(), "labels": None}
         for part in ("anchors", "protocol", "thresholds", "evidence"):
             record = getattr(self, part)
             if not isinstance(record, str):

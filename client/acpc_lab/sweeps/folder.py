@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import to_plain
+from acpc.contract import from_plain
 from acpc_client import Result, Score, load_result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
@@ -35,13 +35,13 @@ class SweepPlan:
             "name": self.name,
             "description": self.description,
             "sweep": self.document,
-            "cells": [{"id": cell.id, **to_plain(cell)} for cell in self.cells],
+            "cells": [{"id": cell.id, **cell.to_document()} for cell in self.cells],
         }
 
     @classmethod
     def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
         """Reads what ``to_document`` returned."""
-        cells = tuple(Cell.from_document(item) for item in document["cells"])
+        cells = tuple(from_plain(Cell, item, arrays={}) for item in document["cells"])
         return cls(document["name"], document["description"], document["sweep"], cells)
 
 
@@ -79,7 +79,7 @@ class SweepFolder:
                 raise ValueError(f"its format is {document['format']}, wanted 1")
             plan = SweepPlan.from_document(document)
             later = [
-                Cell.from_document(item)
+                from_plain(Cell, item, arrays={})
                 for event in self.journal.events()
                 if event["event"] == "planned"
                 for item in event["cells"]
@@ -93,7 +93,7 @@ class SweepFolder:
 
     def add_cells(self, what: str, cells: Iterable[Cell]) -> None:
         """Adds cells to the plan, by an event of whatever they belong to."""
-        self.journal.append("planned", what, cells=[to_plain(cell) for cell in cells])
+        self.journal.append("planned", what, cells=[cell.to_document() for cell in cells])
 
     def write_plan(self, plan: SweepPlan) -> None:
         """Replaces the plan."""

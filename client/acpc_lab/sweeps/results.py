@@ -17,7 +17,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.campaigns import Entry, TaskState, counted
 from acpc_lab.evidence import Family, FamilyWise
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
 from acpc_lab.sweeps.reading import folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.tables import Table
@@ -32,14 +32,14 @@ class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan.
 
     Attributes:
+        folder: Where the scores are.
+        entries: The state of each cell, by its id.
         family_wise: How verdicts are corrected for the number of cells.
     """
 
-    name: str
-    description: str
+    plan: SweepPlan
     folder: Path
-    _cells: tuple[Cell, ...]
-    _entries: Mapping[str, Entry]
+    entries: Mapping[str, Entry]
     family_wise: FamilyWise = FamilyWise.HOLM
 
     @classmethod
@@ -58,19 +58,22 @@ class SweepResults(Tabular, Sequence[CellResult]):
         disk = SweepFolder(folder)
         plan = disk.read_plan()
         if plan is None:
-            raise ArgumentError(
-                "path", f"{disk.path} holds no plan; the sweep has not been run yet"
-            )
-        return cls(plan.name, plan.description, disk.path, plan.cells, disk.journal.entries())
+            raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
+        return cls(plan, folder, disk.journal.entries())
+
+    @property
+    def name(self) -> str:
+        """The name of the sweep."""
+        return self.plan.name
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
         """Every cell with its score, and what follows from all of them."""
         disk = SweepFolder(self.folder)
-        return judged([self._result(disk, cell) for cell in self._cells], self.family_wise)
+        return judged([self._result(disk, cell) for cell in self.plan.cells], self.family_wise)
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
-        entry = self._entries.get(cell.id, Entry())
+        entry = self.entries.get(cell.id, Entry())
         done = entry.state is TaskState.SUCCEEDED
         held = disk.load(cell) if done else None
         if done and held is None:
@@ -79,19 +82,19 @@ class SweepResults(Tabular, Sequence[CellResult]):
             **{item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)},
             cell=cell,
             name=cell.checkpoint.name + self._apart[cell.id],
-            score=held and held.answer,
-            time=held and held.time,
+            score=held.answer if held else None,
+            time=held.time if held else None,
         )
 
     @cached_property
     def _apart(self) -> dict[str, str]:
         """By a cell's id, what tells its checkpoint from other content under the same name."""
         contents: dict[CheckpointRef, set[str]] = defaultdict(set)
-        for cell in self._cells:
+        for cell in self.plan.cells:
             contents[cell.checkpoint].add(cell.content)
         return {
             cell.id: f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else ""
-            for cell in self._cells
+            for cell in self.plan.cells
         }
 
     @property
@@ -104,7 +107,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return dataclasses.replace(self, family_wise=family_wise)
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self.plan.cells)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
         return self.cells[index]
@@ -203,17 +206,16 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def result(self) -> Result:
         """Returns every cell's result, and what the file says, as one result."""
-        plan = SweepFolder(self.folder).read_plan()
         answer = {
             "name": self.name,
-            "description": self.description,
+            "description": self.plan.description,
             "counts": {state.value: count for state, count in self.counts.items()},
             "inconsistencies": list(self.inconsistencies),
             "family_wise": {"method": self.family_wise.value, "confidence": self.confidence},
             "limits": [limit.to_dict() for limit in self.limits],
             "cells": [item.result().to_dict() for item in self.cells],
         }
-        return Result("sweep", answer, {} if plan is None else plan.document)
+        return Result("sweep", answer, self.plan.document)
 
     def headline(self) -> str:
         """Counts the cells by state."""

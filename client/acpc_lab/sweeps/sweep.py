@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -158,14 +159,16 @@ class Sweep:
         set; what was measured is kept.
         """
         limit = options.get("concurrency") or self.spec.concurrency
-        return self._go(client, Options(limit, self.spec.retries), options)
+        with self._campaign(client, Options(limit, self.spec.retries), **options) as campaign:
+            campaign.run()
+        return self.results()
 
     def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
-        """Submits every cell that has no score yet, all at once, and waits for none.
-
-        The errors are those of ``run``.
-        """
-        return self._go(client, Options(None, self.spec.retries, follow=False), options)
+        """Submits every cell that has no score yet, all at once; raises what ``run`` does."""
+        how = Options(None, self.spec.retries, follow=False)
+        with self._campaign(client, how, **options) as campaign:
+            campaign.run()
+        return self.results()
 
     def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
         """Follows the jobs that were submitted until they are done; submits none.
@@ -173,15 +176,17 @@ class Sweep:
         Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
         RunEnded: As for ``run``.
         """
-        return self._go(client, Options(None, self.spec.retries, submit=False), options)
+        how = Options(None, self.spec.retries, submit=False)
+        with self._campaign(client, how, **options) as campaign:
+            campaign.run()
+        return self.results()
 
     def refresh(self, client: AcpcClient) -> SweepResults:
-        """Looks once at every job in flight.
-
-        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
-        ServerAway: The server does not answer.
-        """
-        return self._go(client, Options(None, self.spec.retries, submit=False), None)
+        """Looks once at every job in flight; the errors are those of ``watch``."""
+        how = Options(None, self.spec.retries, submit=False)
+        with self._campaign(client, how, patience=0.0) as campaign:
+            campaign.turn(looks=None)
+        return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
         """Asks for every job in flight to be cancelled; returns how many there are.
@@ -189,15 +194,14 @@ class Sweep:
         Raises FailedPrecondition: Another process runs the sweep; stop that first; AcpcError: The
         server rejected it.
         """
-        plan = self._planned()
-        journal = self._disk.journal
+        plan, journal = self._planned(), self._disk.journal
         with journal.writing():
             entries = journal.entries()
-            flying = [cell.id for cell in plan.cells if cell.id in entries]
-            flying = [cell for cell in flying if entries[cell].state.in_flight]
-            for cell in flying:
-                journal.note(cell, dataclasses.replace(entries[cell], cancel_asked=True))
-                client.operations.cancel(entries[cell].operation)
+            planned = {cell.id: entries.get(cell.id, Entry()) for cell in plan.cells}
+            flying = {name: entry for name, entry in planned.items() if entry.state.in_flight}
+            for name, entry in flying.items():
+                journal.note(name, dataclasses.replace(entry, cancel_asked=True))
+                client.operations.cancel(entry.operation)
         return len(flying)
 
     def preview(self, client: AcpcClient) -> SweepPlan:
@@ -205,7 +209,8 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        depot = Depot(self.spec, client, Link(client, patience=0.0), self.folder.parent, dry=True)
+        link = Link(client, patience=0.0)
+        depot = Depot(self.spec, client, link, self.folder.parent, dry=True)
         return Planner(self.spec, depot).plan(client.checkpoints.list())
 
     def results(self) -> SweepResults:
@@ -223,35 +228,33 @@ class Sweep:
             )
         return plan
 
-    def _go(self, client: AcpcClient, how: Options, options: RunOptions | None) -> SweepResults:
-        """Runs a campaign over the plan, which is made first where it has to be.
-
-        Without options it looks once, and does not wait for a server that is away.
-        """
+    @contextmanager
+    def _campaign(
+        self,
+        client: AcpcClient,
+        how: Options,
+        patience: float | None = None,
+        **options: Unpack[RunOptions],
+    ) -> Iterator[Campaign[CellTask]]:
+        """A campaign over the plan, which is made first where it has to be."""
         if not how.submit:
             self._planned()
-        given = options or RunOptions()
-        check_options("a sweep", given, RunOptions)
-        how = dataclasses.replace(how, poll=given.get("poll", how.poll))
-        on_update: OnUpdate[CellTask] = given.get("on_update") or (lambda _: None)
+        check_options("a sweep", options, RunOptions)
+        how = dataclasses.replace(how, poll=options.get("poll", how.poll))
+        on_update: OnUpdate[CellTask] = options.get("on_update") or (lambda _: None)
         link = Link(
             client,
-            patience=0.0 if options is None else None,
-            timeout=given.get("timeout"),
-            stop=given.get("stop"),
+            patience=patience,
+            timeout=options.get("timeout"),
+            stop=options.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),
         )
         journal = self._disk.journal
         with journal.writing():
             self._disk.make_results()
-            plan = self._plan(client, link, given) if how.submit else self._planned()
+            plan = self._plan(client, link, options) if how.submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            campaign = Campaign(client, link, tasks, how, journal, on_update)
-            if options is None:
-                campaign.turn(looks=None)
-            else:
-                campaign.run()
-        return self.results()
+            yield Campaign(client, link, tasks, how, journal, on_update)
 
     def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> SweepPlan:
         """Returns the plan on disk while the file says the same; else replaces it."""

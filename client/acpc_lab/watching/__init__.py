@@ -5,7 +5,7 @@ docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as 
 checkpoint with its score.
 """
 
-from acpc_lab.watching.finding import Finder, WeightsFile
-from acpc_lab.watching.watch import Arrival, Listener, ScoredCheckpoint, Watch
+from acpc_lab.watching.finding import Arrival, Finder, WeightsFile
+from acpc_lab.watching.watch import Listener, ScoredCheckpoint, Watch
 
 __all__ = ["Arrival", "Finder", "Listener", "ScoredCheckpoint", "Watch", "WeightsFile"]

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
-from pathlib import Path, PurePosixPath
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import AcpcClient, CheckpointRef, Operation, Outcome
+from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -29,7 +27,6 @@ from acpc_lab.sweeps import (
     Cell,
     CellTask,
     Depot,
-    Label,
     Planner,
     SweepFileError,
     SweepFolder,
@@ -38,7 +35,7 @@ from acpc_lab.sweeps import (
     SweepResults,
     item_of,
 )
-from acpc_lab.watching.finding import Finder, Stamp, WeightsFile, epoch_of, stamp_of
+from acpc_lab.watching.finding import Arrival, Finder, Stamp, WeightsFile, stamp_of
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import SweepSpec
@@ -47,43 +44,6 @@ _POLL_S, _RETRY_S = 0.5, 5.0
 # Files that a line names.
 _NAMED = 4
 _log = logging.getLogger("acpc_lab")
-
-
-@dataclass(frozen=True)
-class Arrival:
-    """A checkpoint that has arrived: one name with one content, the sha256 of its files."""
-
-    ref: CheckpointRef
-    digest: str
-
-    @cached_property
-    def id(self) -> str:
-        """Names it in the journal."""
-        text = "\0".join((self.ref.name, self.ref.weights, self.digest))
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-    def __str__(self) -> str:
-        return f"{self.ref.name} ({self.ref.weights})"
-
-    @property
-    def epoch(self) -> int | None:
-        """Which epoch or step it is of, by its name; None: the name has no number."""
-        return epoch_of(self.ref)
-
-    @property
-    def labels(self) -> dict[str, Label]:
-        """Its training run and epoch, as a sweep's labels; none where its name has no number.
-
-        The run is the folder above the checkpoint's where the checkpoint's is the epoch's.
-        """
-        if self.epoch is None:
-            return {}
-        path = PurePosixPath(self.ref.name)
-        numbers = re.findall(r"\d+", path.name)
-        in_weights = re.search(r"\d", PurePosixPath(self.ref.weights).stem)
-        of_epoch = not in_weights and numbers and int(numbers[-1]) == self.epoch
-        run = str(path.parent) if of_epoch and path.parent.name else self.ref.name
-        return {"run": run, "epoch": self.epoch}
 
 
 @dataclass(frozen=True)
@@ -278,7 +238,8 @@ class Watch:
         while True:
             if time.monotonic() >= look_at:
                 for arrival in self._arriving(once):
-                    if self._make_cells(arrival, planner, client, link):
+                    listed = link.ask(lambda: list(client.checkpoints.list()))
+                    if self._make_cells(arrival, planner, listed):
                         campaign.add(self._tasks(arrival))
                         campaign.turn()
                 look_at = time.monotonic() + interval
@@ -299,15 +260,7 @@ class Watch:
         found = self.finder.find(arrival.ref)
         if found is None:
             return self.finder.root.is_dir()
-        try:
-            return self._digest(found) != arrival.digest
-        except OSError:
-            return False
-
-    def _digest(self, found: WeightsFile) -> str:
-        """The digest of its files, which are read where they are not known."""
-        key = found.ref, found.stamp
-        return self._digests.get(key) or self._digests.setdefault(key, found.digest())
+        return self._arrived(found) not in (None, arrival)
 
     def _arriving(self, once: bool) -> Iterator[Arrival]:
         """Yields the checkpoints that want cells."""
@@ -349,27 +302,24 @@ class Watch:
 
     def _arrived(self, found: WeightsFile) -> Arrival | None:
         """Returns the checkpoint that a file is; None: it is being written, and comes again."""
-        known = (found.ref, found.stamp) in self._digests
-        try:
-            arrival = Arrival(found.ref, self._digest(found))
-        except OSError:
-            return None
-        if not known:
+        key = found.ref, found.stamp
+        if key not in self._digests:
+            try:
+                arrival = Arrival(found.ref, found.digest())
+            except OSError:
+                return None
             if stamp_of(found.path) != found.stamp:  # written while it was read
-                del self._digests[found.ref, found.stamp]
                 self.finder.unsettled = True
                 return None
             self._disk.journal.append(
                 "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
                 digest=arrival.digest, epoch=arrival.epoch, stamp=list(found.stamp),
             )  # fmt: skip
-        return arrival
+            self._digests[key] = arrival.digest
+        return Arrival(found.ref, self._digests[key])
 
-    def _make_cells(
-        self, arrival: Arrival, planner: Planner, client: AcpcClient, link: Link
-    ) -> bool:
+    def _make_cells(self, arrival: Arrival, planner: Planner, listed: Sequence[Checkpoint]) -> bool:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
-        listed = link.ask(lambda: list(client.checkpoints.list()))
         try:
             found = planner.cells_of(arrival.ref, listed)
         except SweepFileError as error:
@@ -403,10 +353,10 @@ class Watch:
         """
         now = {status.task.id: status for status in campaign.statuses}
         for arrival in tuple(self._open):
-            cells, spec = tuple(self._cells[arrival]), self.spec
+            cells = tuple(self._cells[arrival])
             if not all(now[cell.id].state.done for cell in cells):
                 continue
-            results = SweepResults(spec.name, spec.description, self.folder, cells, now)
+            results = SweepResults(self._plan(cells), self.folder, now)
             scored = ScoredCheckpoint(arrival, results, results.outcome(self.gate))
             for listener in self._listeners:
                 try:

@@ -14,7 +14,7 @@ from acpc.contract import (
     NumericMode,
     ScoreProtocol,
     Thresholds,
-    to_plain,
+    from_plain,
 )
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
@@ -138,7 +138,7 @@ CELL = Cell(
 
 def test_ids_are_the_same_wherever_they_are_computed() -> None:
     relabelled = dataclasses.replace(CELL, labels={"run": 2})
-    again = Cell.from_document(json.loads(json.dumps(to_plain(relabelled))))
+    again = from_plain(Cell, json.loads(json.dumps(relabelled.to_document())))
     assert again == relabelled
     assert again.id == CELL.id
     assert dataclasses.replace(CELL, checkpoint=CheckpointRef("a", "other.pt")).id != CELL.id

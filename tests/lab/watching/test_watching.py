@@ -157,7 +157,7 @@ def test_what_an_arrival_writes_does_not_grow_with_those_before(at: Scene) -> No
     assert len(SweepResults.open(folder)) == 3
     at.run(description="another")
     again = SweepResults.open(folder)
-    assert (again.description, len(again)) == ("another", 3)
+    assert (again.plan.description, len(again)) == ("another", 3)
     assert again.result().request["description"] == "another"
 
 
