@@ -110,7 +110,7 @@ class Options:
         concurrency: Jobs in flight at most; None: no bound.
         retries: Further attempts for a task in this run.
         submit: Submit what has no job.
-        follow: Wait for what has one.
+        follow: Wait for what has one; without both, look once at each job.
         poll: Seconds between two turns.
     """
 
@@ -156,20 +156,22 @@ class Campaign(Generic[T]):
             self._link.sleep(self._options.poll)
             self._link.check()
 
-    def turn(self, looks: int | None = _LOOKS) -> bool:
-        """Submits, and looks at some jobs (None: at all); returns whether anything is left to do.
+    def turn(self) -> bool:
+        """Submits, and looks at some jobs; returns whether anything is left to do.
 
         Raises RunEnded: As for ``run``.
         """
         how = self._options
         if how.submit:
             self._submit()
+        flying = self._in_flight()
         if how.follow:
-            flying = self._in_flight()
             first = self._next_look % max(1, len(flying))
-            for index in (flying[first:] + flying[:first])[:looks]:
-                self._look(index)
             self._next_look = first + _LOOKS
+            flying = (flying[first:] + flying[:first])[:_LOOKS]
+        if how.follow or not how.submit:
+            for index in flying:
+                self._look(index)
         left = {status.state.in_flight for status in self.statuses if not status.state.done}
         return (how.submit and False in left) or (how.follow and True in left)
 

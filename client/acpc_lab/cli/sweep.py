@@ -30,7 +30,7 @@ from acpc_lab.cli.options import (
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import FamilyWise
-from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults
+from acpc_lab.sweeps import ServerAway, Sweep, SweepResults
 from acpc_lab.tables import TABLE_FORMATS
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -126,13 +126,16 @@ class Run(Followed, _File):
         """Runs, watches or submits, and shows how it goes."""
         live = not self.json
         with self.asking(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
-            options: RunOptions = {"timeout": self.timeout, "on_update": on_update}
-            if self.watch:
-                return sweep.watch(client, **options)
-            options |= {"rescan": self.rescan, "drop": self.drop}
-            if self.submit_only:
-                return sweep.submit(client, **options)
-            return sweep.run(client, **options | {"concurrency": self.concurrency})
+            return sweep.run(
+                client,
+                submit=not self.watch,
+                follow=not self.submit_only,
+                timeout=self.timeout,
+                on_update=on_update,
+                rescan=self.rescan,
+                drop=self.drop,
+                concurrency=self.concurrency,
+            )
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         sweep_tables.results_table(results, self.form)
@@ -227,7 +230,7 @@ class Show(Printed, _File):
         if not self.offline and not all(item.state.done for item in results):
             try:
                 with self.asking(sweep) as client:
-                    return sweep.refresh(client)
+                    return sweep.run(client, submit=False, follow=False)
             except ServerAway as error:
                 render.note(f"as of the last contact: {error.message}")
             except FailedPrecondition as error:

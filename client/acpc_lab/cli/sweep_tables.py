@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from acpc.contract import percent
 from acpc_client import Outcome
 
@@ -53,15 +51,6 @@ def _judged(item: CellResult, outcome: Outcome | None) -> str:
     return "reference" if item.is_reference else outcome.name
 
 
-def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
-    return item.evidence and getattr(item.evidence, name)
-
-
-def _unseen(item: CellResult) -> object:
-    found = _evident(item, "unseen")
-    return found and percent(found)
-
-
 _LIMITS = (
     ("checkpoint", "checkpoint"),
     ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
@@ -85,15 +74,15 @@ COLUMNS = (
     Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
 )
 _SURE = (
-    Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
-    Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
+    Column("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
+    Column("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
     Column(
         "for sure",
-        lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
+        lambda x: _judged(x, x.among.outcome if x.among else x.sure),
         rank=1,
     ),
-    Column("draws not seen", _unseen, rank=WIDE),
-    Column("judged alone", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=WIDE),
+    Column("draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE),
+    Column("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
 )
 
 

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
-from acpc_lab.sweeps.anchors import Depot
 from acpc_lab.sweeps.cells import Cell, again, recipe
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
-from acpc_lab.sweeps.plan import Planner, item_of
+from acpc_lab.sweeps.plan import Depot, Planner, item_of
 from acpc_lab.sweeps.reading import (
     Label,
     SweepFileError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -207,8 +207,8 @@ class Quantity(NamedTuple):
 
     Attributes:
         name: Of the column in files and data frames.
-        path: Attributes that lead from a ``CellResult`` to the value, joined by dots; or a function
-            of the result.
+        path: Attributes and keys that lead from a ``CellResult`` to the value, joined by dots; or a
+            function of the result.
         title: Heading for people; empty: the name.
         spec: Format of a number for people, for example ``.3f``; empty: it is text.
         rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
@@ -228,7 +228,7 @@ class Quantity(NamedTuple):
             return _plain(self.path(item))
         found: Any = item
         for name in self.path.split("."):
-            found = None if found is None else getattr(found, name)
+            found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
         return _plain(found)
 
     def text(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
@@ -241,15 +241,8 @@ class Quantity(NamedTuple):
 def _plain(value: object) -> object:
     if isinstance(value, enum.IntEnum):
         return value.name.lower()
-    return value.value if isinstance(value, enum.Enum) else value
-
-
-def _of_protocol(name: str) -> Callable[[CellResult], object]:
-    def read(item: CellResult) -> object:
-        protocol = item.score.receipt.parameters.get("protocol", {}) if item.score else {}
-        return protocol.get(name)
-
-    return read
+    value = value.value if isinstance(value, enum.Enum) else value
+    return None if value == "" else value
 
 
 def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
@@ -265,6 +258,7 @@ def _ends(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
 
 
 _VERDICT, _SIDE, _RECEIPT = "score.verdict", "score.checkpoint", "score.receipt"
+_PROTOCOL = f"{_RECEIPT}.parameters.protocol"
 COLUMNS = (
     Quantity("cell", "cell.id"),
     Quantity("checkpoint", "cell.checkpoint.name"),
@@ -275,9 +269,9 @@ COLUMNS = (
     Quantity("severity", "severity"),
     Quantity("seed", "cell.seed", rank=6),
     Quantity("state", "state", rank=3),
-    Quantity("operation", lambda item: item.operation or None),
-    Quantity("error", lambda item: item.error or None),
-    Quantity("content", lambda item: item.cell.content or None),
+    Quantity("operation", "operation"),
+    Quantity("error", "error"),
+    Quantity("content", "cell.content"),
     Quantity("outcome", f"{_VERDICT}.outcome", "verdict"),
     Quantity("ir_raw", f"{_SIDE}.ir_raw", TITLES["ir_raw"], ".3f"),
     Quantity("rounding_floor", f"{_SIDE}.rounding_floor", TITLES["rounding_floor"], ".1g",
@@ -303,16 +297,11 @@ COLUMNS = (
              hint="median latent distance; near zero: collapse"),
     Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
     *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),
-    Quantity("checkpoint_digest", f"{_RECEIPT}.checkpoint_digest"),
-    Quantity(
-        "reference_digest",
-        lambda x: (x.score.receipt.reference_digest or None) if x.score else None,
-    ),
-    *_from(_RECEIPT, "anchors_digest", "perturbation_digest", "parameters_digest"),
+    *_from(_RECEIPT, "checkpoint_digest", "reference_digest", "anchors_digest"),
+    *_from(_RECEIPT, "perturbation_digest", "parameters_digest"),
     *_from(_RECEIPT, "code_version", "numeric_mode", "device"),
-    Quantity("reading", _of_protocol("reading")),
-    Quantity("partner_past", _of_protocol("partner_past")),
-    Quantity("neighbourhood", _of_protocol("neighbourhood"), spec="g",
+    *_from(_PROTOCOL, "reading", "partner_past"),
+    Quantity("neighbourhood", f"{_PROTOCOL}.neighbourhood", spec="g",
              hint="quantile of state distances that reaches partners"),
     Quantity("confidence", "evidence.confidence"),
     *_ends("evidence", "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score",

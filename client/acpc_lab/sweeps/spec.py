@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -72,10 +72,16 @@ class Part(BaseModel):
         return known_keys(value, list(keys), [k for k, item in keys.items() if item.is_required()])
 
 
-def record(cls: type[T], value: object, lists: tuple[str, ...] = (), without: str = "") -> T:
-    """Reads a record of the contract, which says itself what its fields may hold."""
-    keys = [item.name for item in dataclasses.fields(cls) if item.name != without]  # type: ignore[arg-type]
-    given = known_keys(value, keys)
+def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequence[str] = ()) -> T:
+    """Reads a record of the contract, which says itself what its fields may hold.
+
+    Args:
+        cls: The record.
+        value: What the file says.
+        keys: Fields that may be given; empty: all.
+        lists: Fields of which a single value will do for a list of one.
+    """
+    given = known_keys(value, keys or [item.name for item in dataclasses.fields(cls)])  # type: ignore[arg-type]
     for key in lists:
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
@@ -91,11 +97,7 @@ def read_reference(value: object) -> CheckpointRef:
     """Reads a checkpoint by its name, or by name and weights. Raises Wrong: It is neither."""
     if isinstance(value, str):
         return CheckpointRef(value)
-    given = known_keys(value, ("name", "weights"), ("name",))
-    for key, item in given.items():
-        if not isinstance(item, str):
-            raise found(item, "text; put it in quotes", key)
-    return CheckpointRef(**given)
+    return record(CheckpointRef, value, ("name", "weights"))
 
 
 def _pattern(value: object) -> Pattern:
@@ -257,10 +259,11 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     several = near if isinstance(near, list) else [near]
     if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
+    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
     lists = ("extra_horizons", "extra_quantiles")
     given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
              for one in several]  # fmt: skip
-    return tuple(record(ScoreProtocol, one, lists, "seed") for one in given)
+    return tuple(record(ScoreProtocol, one, keys, lists) for one in given)
 
 
 def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:

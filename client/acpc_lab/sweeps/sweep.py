@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
@@ -23,10 +22,9 @@ from acpc_lab.campaigns import (
     TaskStatus,
     check_options,
 )
-from acpc_lab.sweeps.anchors import Depot
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
-from acpc_lab.sweeps.plan import Planner
+from acpc_lab.sweeps.plan import Depot, Planner
 from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
@@ -93,18 +91,23 @@ SweepProgress = CampaignProgress[CellTask]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of running, submitting and watching a sweep; defaults in brackets.
+    """Options of running a sweep; defaults in brackets.
 
     Attributes:
+        submit: Submit the cells that have no score; else follow what was submitted [True].
+        follow: Wait until all is done; else leave as soon as all is submitted, or, where nothing
+            is to be, each job was looked at once [True].
         timeout: Seconds for the whole run; None: until it is done.
         poll: Seconds between two looks at the server [0.5].
         on_update: Called in this thread whenever anything has changed.
         stop: Ends the run when set, from any thread.
         rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
         drop: Leave out cells that were submitted and are no longer in the file.
-        concurrency: Jobs in flight at most [the file's]; of ``run``.
+        concurrency: Jobs in flight at most [the file's; no bound where none is waited for].
     """
 
+    submit: bool
+    follow: bool
     timeout: float | None
     poll: float
     on_update: OnUpdate[CellTask]
@@ -153,39 +156,31 @@ class Sweep:
 
         A cell that fails does not stop the others. Run again after any interruption: cells that are
         done are not repeated, and those under way are found again. Raises SweepFileError: A name
-        fits no checkpoint at the server; FailedPrecondition: Another process runs this sweep, or
-        the file has changed so that cells that were submitted would be dropped; RunEnded: The
-        server was away for longer than the client has patience, the time is over, or ``stop`` was
-        set; what was measured is kept.
+        fits no checkpoint at the server; FailedPrecondition: Another process runs this sweep, the
+        file has changed so that cells that were submitted would be dropped, or nothing was
+        submitted that could be followed; RunEnded: The server was away for longer than the client
+        has patience, the time is over, or ``stop`` was set; what was measured is kept.
         """
-        limit = options.get("concurrency") or self.spec.concurrency
-        with self._campaign(client, Options(limit, self.spec.retries), **options) as campaign:
-            campaign.run()
-        return self.results()
-
-    def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
-        """Submits every cell that has no score yet, all at once; raises what ``run`` does."""
-        how = Options(None, self.spec.retries, follow=False)
-        with self._campaign(client, how, **options) as campaign:
-            campaign.run()
-        return self.results()
-
-    def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
-        """Follows the jobs that were submitted until they are done; submits none.
-
-        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
-        RunEnded: As for ``run``.
-        """
-        how = Options(None, self.spec.retries, submit=False)
-        with self._campaign(client, how, **options) as campaign:
-            campaign.run()
-        return self.results()
-
-    def refresh(self, client: AcpcClient) -> SweepResults:
-        """Looks once at every job in flight; the errors are those of ``watch``."""
-        how = Options(None, self.spec.retries, submit=False)
-        with self._campaign(client, how, patience=0.0) as campaign:
-            campaign.turn(looks=None)
+        check_options("a sweep", options, RunOptions)
+        submit, follow = options.get("submit", True), options.get("follow", True)
+        limit = (options.get("concurrency") or self.spec.concurrency) if submit and follow else None
+        how = Options(limit, self.spec.retries, submit, follow, options.get("poll", 0.5))
+        on_update: OnUpdate[CellTask] = options.get("on_update") or (lambda _: None)
+        link = Link(
+            client,
+            patience=None if submit or follow else 0.0,
+            timeout=options.get("timeout"),
+            stop=options.get("stop"),
+            on_away=lambda error: on_update(CampaignProgress(away=error)),
+        )
+        if not submit:
+            self._planned()
+        journal = self._disk.journal
+        with journal.writing():
+            self._disk.make_results()
+            plan = self._plan(client, link, options) if submit else self._planned()
+            tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
+            Campaign(client, link, tasks, how, journal, on_update).run()
         return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
@@ -227,34 +222,6 @@ class Sweep:
                 f"{self.folder} holds no plan: this sweep was not submitted yet; run it first"
             )
         return plan
-
-    @contextmanager
-    def _campaign(
-        self,
-        client: AcpcClient,
-        how: Options,
-        patience: float | None = None,
-        **options: Unpack[RunOptions],
-    ) -> Iterator[Campaign[CellTask]]:
-        """A campaign over the plan, which is made first where it has to be."""
-        if not how.submit:
-            self._planned()
-        check_options("a sweep", options, RunOptions)
-        how = dataclasses.replace(how, poll=options.get("poll", how.poll))
-        on_update: OnUpdate[CellTask] = options.get("on_update") or (lambda _: None)
-        link = Link(
-            client,
-            patience=patience,
-            timeout=options.get("timeout"),
-            stop=options.get("stop"),
-            on_away=lambda error: on_update(CampaignProgress(away=error)),
-        )
-        journal = self._disk.journal
-        with journal.writing():
-            self._disk.make_results()
-            plan = self._plan(client, link, options) if how.submit else self._planned()
-            tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            yield Campaign(client, link, tasks, how, journal, on_update)
 
     def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> SweepPlan:
         """Returns the plan on disk while the file says the same; else replaces it."""
