@@ -107,12 +107,26 @@ class Run(Followed, _File):
             raise typer.BadParameter(f"{other} and --submit-only exclude each other")
         with reported():
             sweep = Sweep.load(self.file)
-            with interruptible(
+            words = (
                 "interrupted: submitted jobs go on at the server",
                 f"  go on:      acpc sweep run {self.file}",
                 f"  cancel all: acpc cancel {self.file}",
+            )
+            with (
+                interruptible(*words),
+                self.asking(sweep) as client,
+                shown(sweep_tables.VIEW, live=not self.json) as on_update,
             ):
-                results = self._followed(sweep).corrected(self.family_wise)
+                results = sweep.run(
+                    client,
+                    submit=not self.watch,
+                    follow=not self.submit_only,
+                    timeout=self.timeout,
+                    on_update=on_update,
+                    rescan=self.rescan,
+                    drop=self.drop,
+                    concurrency=self.concurrency,
+                ).corrected(self.family_wise)
             if self.out is not None:
                 _save(results, self.out)
         if self.submit_only:
@@ -121,21 +135,6 @@ class Run(Followed, _File):
             sweep_tables.failures(results.failed)
             raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
         self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
-
-    def _followed(self, sweep: Sweep) -> SweepResults:
-        """Runs, watches or submits, and shows how it goes."""
-        live = not self.json
-        with self.asking(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
-            return sweep.run(
-                client,
-                submit=not self.watch,
-                follow=not self.submit_only,
-                timeout=self.timeout,
-                on_update=on_update,
-                rescan=self.rescan,
-                drop=self.drop,
-                concurrency=self.concurrency,
-            )
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         sweep_tables.results_table(results, self.form)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,10 +58,6 @@ class SweepFolder:
         self._plan = path / "plan.json"
         self._results = path / "results"
 
-    def result_path(self, cell: Cell) -> Path:
-        """Returns where the score of a cell is, or will be."""
-        return self._results / f"{cell.id}.npz"
-
     @property
     def has_plan(self) -> bool:
         """Whether there is a plan."""
@@ -102,26 +97,13 @@ class SweepFolder:
 
     def save(self, cell: Cell, result: Result | Score) -> None:
         """Keeps the score of a cell."""
-        self.make_results()
-        save_result(result, self.result_path(cell))
-
-    def make_results(self) -> None:
-        """Makes the folder of the scores.
-
-        Raises FailedPrecondition: It cannot be made, or not be written.
-        """
-        folder = self._results
-        try:
-            folder.mkdir(exist_ok=True)
-        except OSError as error:
-            raise FailedPrecondition(f"cannot make {folder}: {error.strerror}") from error
-        if not os.access(folder, os.W_OK | os.X_OK):
-            raise FailedPrecondition(f"cannot write {folder}: permission denied")
+        self._results.mkdir(exist_ok=True)
+        save_result(result, self._results / f"{cell.id}.npz")
 
     def load(self, cell: Cell) -> Result | None:
         """Reads the score of a cell; None when there is none that can be read."""
         try:
-            result = load_result(self.result_path(cell))
+            result = load_result(self._results / f"{cell.id}.npz")
         except ArgumentError:
             return None
         return result if isinstance(result.answer, Score) else None

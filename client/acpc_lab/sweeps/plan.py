@@ -27,7 +27,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.campaigns import Link
 from acpc_lab.sweeps.cells import NAMESPACE, Cell
 from acpc_lab.sweeps.folder import SweepPlan
-from acpc_lab.sweeps.reading import Label, Wrong, as_value, fill
+from acpc_lab.sweeps.reading import Label, as_value, fill
 from acpc_lab.sweeps.shifts import Groups
 from acpc_lab.tables import HISTORY, load_anchors
 
@@ -111,7 +111,7 @@ class Depot:
         try:
             return load_anchors(self._beside / str(anchors.upload), anchors.history)
         except ArgumentError as error:
-            raise Wrong(error.violations[0].description) from error
+            raise ArgumentError("", error.description) from error
 
 
 class Planner:
@@ -140,7 +140,9 @@ class Planner:
                 for ref, texts in self._members(group):
                     if ref in owners:
                         shown = f"{ref.name} ({ref.weights})"
-                        raise Wrong(f"{shown} is already in {owners[ref]}; narrow one of them")
+                        raise ArgumentError(
+                            "", f"{shown} is already in {owners[ref]}; narrow one of them"
+                        )
                     owners[ref] = group.place
                     cells += self._cells(group, ref, texts)
         spec = self.spec
@@ -170,8 +172,8 @@ class Planner:
     def _blaming(self, group: Group) -> Iterator[None]:
         try:
             yield
-        except Wrong as wrong:
-            raise self.spec.error(wrong.at or group.place, str(wrong)) from wrong
+        except ArgumentError as wrong:
+            raise self.spec.error(wrong.field or group.place, wrong.description) from wrong
 
     def _cells(
         self, group: Group, checkpoint: CheckpointRef, texts: Mapping[str, str]
@@ -201,14 +203,14 @@ class Planner:
     def _anchors(self, group: Group, fills: Mapping[str, str]) -> tuple[AnchorPlace, CellAnchors]:
         """Returns where the anchors of a group come from, and what to score on."""
         if group.anchors is None:
-            raise Wrong("lacks anchors")
+            raise ArgumentError("", "lacks anchors")
         try:
-            place = group.anchors.filled(lambda text: _fill(text, fills))
+            place = group.anchors.filled(lambda text: fill(text, fills))
             return place, self._store(place)
-        except Wrong as wrong:
+        except ArgumentError as wrong:
             shared = group.anchors is self.spec.anchors
             at = "anchors" if shared else f"{group.place}.anchors"
-            raise Wrong(str(wrong), at) from wrong
+            raise ArgumentError(at, wrong.description) from wrong
 
     def _members(self, group: Group) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
         """Yields the checkpoints of a group with the labels of its patterns, as they are listed."""
@@ -216,29 +218,34 @@ class Planner:
         for pattern in group.names:
             found = False
             for name, files in self._listing.items():
-                labels = pattern.match(name)
-                if labels is None:
+                if pattern.match(name) is None:
                     continue
-                for weights, more in _weights(group, name, files):
-                    found, ref = True, CheckpointRef(name, weights)
-                    if ref not in seen:
+                for weights in files if group.weights else [_default_weights(files, name)]:
+                    ref = CheckpointRef(name, weights)
+                    texts = group.texts(pattern, ref)
+                    found |= texts is not None
+                    if texts is not None and ref not in seen:
                         seen.add(ref)
-                        yield ref, {**labels, **more}
+                        yield ref, texts
             if not found:
                 beside = f" with weights {group.weights.text!r}" if group.weights else ""
                 near = self._near(pattern.text)
-                raise Wrong(f"{pattern.text!r}{beside} fits no checkpoint at the server{near}")
+                raise ArgumentError(
+                    "", f"{pattern.text!r}{beside} fits no checkpoint at the server{near}"
+                )
 
     def _reference(self, named: CheckpointRef, fills: Mapping[str, str]) -> CheckpointRef:
-        name, weights = _fill(named.name, fills), _fill(named.weights, fills)
+        name, weights = fill(named.name, fills), fill(named.weights, fills)
         files = self._listing.get(name)
         if files is None:
-            raise Wrong(f"its reference {name} is not at the server{self._near(name)}")
+            raise ArgumentError("", f"its reference {name} is not at the server{self._near(name)}")
         if not weights:
             return CheckpointRef(name, _default_weights(files, f"the reference {name}"))
         if weights not in files:
             has = ", ".join(files[:_MAX_NAMES])
-            raise Wrong(f"its reference {name} has no weights file {weights}; it has {has}")
+            raise ArgumentError(
+                "", f"its reference {name} has no weights file {weights}; it has {has}"
+            )
         return CheckpointRef(name, weights)
 
     def _near(self, name: str) -> str:
@@ -255,42 +262,22 @@ def item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str
     """Returns the first item of the file that means this weights file, with its labels."""
     for group in spec.groups:
         for pattern in group.names:
-            labels = pattern.match(checkpoint.name)
-            for _, more in _weights(group, checkpoint.name, [checkpoint.weights]):
-                if labels is not None:
-                    return group, {**labels, **more}
+            texts = group.texts(pattern, checkpoint)
+            if texts is not None:
+                return group, texts
     return None
-
-
-def _weights(group: Group, name: str, files: Sequence[str]) -> Iterator[tuple[str, dict[str, str]]]:
-    if group.weights is None:
-        yield _default_weights(files, name), {}
-        return
-    for weights in files:
-        labels = group.weights.match(weights)
-        if labels is not None:
-            yield weights, labels
 
 
 def _default_weights(files: Sequence[str], name: str) -> str:
     if _DEFAULT_WEIGHTS in files:
         return _DEFAULT_WEIGHTS
     if len(files) > 1:
-        raise Wrong(
+        raise ArgumentError(
+            "",
             f"{name} has {len(files)} weights files ({', '.join(files[:_MAX_NAMES])}); say which "
-            "with weights, for example weights: weights_epoch_{epoch}.pt"
+            "with weights, for example weights: weights_epoch_{epoch}.pt",
         )
     return files[0]
-
-
-def _fill(template: str, fills: Mapping[str, str]) -> str:
-    try:
-        return fill(template, fills)
-    except KeyError as missing:
-        labels = ", ".join(fills) or "none"
-        raise Wrong(
-            f"{template!r} names the label {missing}, which this item lacks; it has {labels}"
-        ) from missing
 
 
 def _resampled(cells: Sequence[Cell]) -> list[Cell]:

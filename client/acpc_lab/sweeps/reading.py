@@ -55,34 +55,29 @@ class SweepFileError(ArgumentError):
         self.line = line
 
 
-class Wrong(ValueError):
-    """What is wrong with a value, and ``at`` which place in it."""
-
-    def __init__(self, description: str, at: str = "") -> None:
-        super().__init__(description)
-        self.at = at
-
-
-def found(value: object, wanted: str, at: str = "") -> Wrong:
+def found(value: object, wanted: str, at: str = "") -> ArgumentError:
     """Words what stands in a place, and what should."""
-    return Wrong(f"found {brief(value)}, wanted {wanted}", at)
+    return ArgumentError(at, f"found {brief(value)}, wanted {wanted}")
 
 
-def known_keys(value: object, keys: Sequence[str], required: Sequence[str] = ()) -> dict[str, Any]:
+def known_keys(
+    value: object, keys: Sequence[str], required: Sequence[str] = (), at: str = ""
+) -> dict[str, Any]:
     """Returns what a mapping holds, of which every key must be one of these.
 
-    Raises Wrong: It is no mapping, has another key, or lacks a required one.
+    Raises ArgumentError: It is no mapping, has another key, or lacks a required one.
     """
     if not isinstance(value, Mapping):
-        raise found(value, f"a mapping with the keys {', '.join(keys)}")
+        raise found(value, f"a mapping with the keys {', '.join(keys)}", at)
     for key in value:
         if key not in keys:
             hints = [did_you_mean(str(key), keys), f"known keys: {', '.join(keys)}"]
-            raise Wrong(f"unknown key; {' '.join(filter(None, hints))}", str(key))
+            words = f"unknown key; {' '.join(filter(None, hints))}"
+            raise ArgumentError(joined(at, str(key)), words)
     given = {key: item for key, item in value.items() if item is not None}
     for key in required:
         if key not in given:
-            raise Wrong(f"lacks the key {key}")
+            raise ArgumentError(at, f"lacks the key {key}")
     return given
 
 
@@ -208,13 +203,11 @@ def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
             path = joined(path, f"[{part}]" if isinstance(part, int) else str(part))
     value, context = detail["input"], detail.get("ctx", {})
     cause = context.get("error")
-    if isinstance(cause, Wrong):
-        words = re.search(r"found '([^']*)', wanted (float|a number)", str(cause))
+    if isinstance(cause, ArgumentError):
+        words = re.search(r"found '([^']*)', wanted (float|a number)", cause.description)
         as_text = words and isinstance(as_value(words[1]), int | float)
         hint = "; YAML reads 1e-3 as text, write 1.0e-3" if as_text else ""
-        return source.error(joined(path, cause.at), f"{cause}{hint}")
-    if isinstance(cause, ValueError):
-        return source.error(path, str(cause))
+        return source.error(joined(path, cause.field), f"{cause.description}{hint}")
     if "expected" in context:
         context = {"expected": re.sub(" or ", ", ", context["expected"]).replace("'", "")}
     wanted = _WANTED.get(detail["type"], detail["msg"]).format(**context)
@@ -238,7 +231,7 @@ class Pattern:
     def of(cls, text: str) -> Pattern:
         """Reads a pattern.
 
-        Raises ValueError: A label that is no identifier or stands twice; says what is wrong.
+        Raises ArgumentError: A label that is no identifier or stands twice.
         """
         expression, end, labels = "", 0, []
         for token in _TOKEN.finditer(text):
@@ -248,7 +241,7 @@ class Pattern:
                 name = found[1:-1]
                 if not name.isidentifier() or name in labels:
                     problem = "stands twice" if name in labels else "is no name for a label"
-                    raise ValueError(f"{found} {problem}")
+                    raise ArgumentError("", f"{found} {problem}")
                 labels.append(name)
                 expression += f"(?P<{name}>[^/]+?)"
             elif found.startswith("["):
@@ -266,8 +259,13 @@ class Pattern:
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """Replaces the ``{label}`` parts of a template. Raises KeyError: A label that there is not."""
-    return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
+    """Replaces the ``{label}`` parts of a template. Raises ArgumentError: A label that there is not."""
+    try:
+        return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
+    except KeyError as missing:
+        known = ", ".join(labels) or "none"
+        words = f"names the label {missing}, which this item lacks; it has {known}"
+        raise ArgumentError("", f"{template!r} {words}") from missing
 
 
 def as_value(text: str) -> str | int | float:

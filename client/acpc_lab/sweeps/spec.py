@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
@@ -44,7 +44,6 @@ from acpc_lab.sweeps.reading import (
     Label,
     Pattern,
     SweepFileError,
-    Wrong,
     found,
     known_keys,
 )
@@ -55,6 +54,7 @@ Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
 Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
 Counts = Annotated[int, Field(ge=1, lt=2**32)]
+_mode = partial(from_plain, NumericMode)
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
 
@@ -85,16 +85,13 @@ def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequenc
     for key in lists:
         if key in given and not isinstance(given[key], list):
             given[key] = [given[key]]
-    try:
-        record = from_plain(cls, given)
-        check(record)
-    except ArgumentError as error:
-        raise Wrong(error.description, error.field) from error
+    record = from_plain(cls, given)
+    check(record)
     return record
 
 
 def read_reference(value: object) -> CheckpointRef:
-    """Reads a checkpoint by its name, or by name and weights. Raises Wrong: It is neither."""
+    """Reads a checkpoint by its name, or by name and weights."""
     if isinstance(value, str):
         return CheckpointRef(value)
     return record(CheckpointRef, value, ("name", "weights"))
@@ -115,7 +112,7 @@ def _label(value: object) -> Label:
 
 def _identifier(key: str) -> str:
     if not key.isidentifier():
-        raise Wrong(f"found the label {key!r}, wanted letters, digits and underscores")
+        raise ArgumentError("", f"found the label {key!r}, wanted letters, digits and underscores")
     return key
 
 
@@ -148,15 +145,16 @@ class AnchorPlace(Part):
             surplus = [key for key in self.model_fields_set if key not in (alone, *others)]
             if alone in self.model_fields_set and surplus:
                 listed = ", ".join(key for key in type(self).model_fields if key in surplus)
-                raise Wrong(f"{alone} names finished anchors; leave out {listed}")
+                raise ArgumentError("", f"{alone} names finished anchors; leave out {listed}")
         if self.set or self.upload:
             return self
         for key in ("dataset", "task"):
             if getattr(self, key) is None:
                 words = "or name finished anchors with set or upload"
-                raise Wrong(f"lacks the key {key}; {words}")
+                raise ArgumentError("", f"lacks the key {key}; {words}")
         if self.history is not None and not self.freeze:
-            raise Wrong("is for an anchor set; add freeze: true, or leave it out", "history")
+            words = "is for an anchor set; add freeze: true, or leave it out"
+            raise ArgumentError("history", words)
         return self
 
     @property
@@ -198,6 +196,12 @@ class Group(Part):
         """Where it stands in the file."""
         return self._place
 
+    def texts(self, pattern: Pattern, ref: CheckpointRef) -> dict[str, str] | None:
+        """Returns the labels in the names of a weights file; None where they do not fit."""
+        labels = pattern.match(ref.name)
+        more = self.weights.match(ref.weights) if self.weights else {}
+        return None if labels is None or more is None else {**labels, **more}
+
     @model_validator(mode="before")
     @classmethod
     def _plain(cls, value: object) -> object:
@@ -208,7 +212,8 @@ class Group(Part):
         for pattern in (*self.names, *([self.weights] if self.weights else [])):
             twice = set(pattern.labels) & set(self.labels)
             if twice:
-                raise Wrong(f"{twice.pop()} is a label here and a part of {pattern.text!r}")
+                words = f"{twice.pop()} is a label here and a part of {pattern.text!r}"
+                raise ArgumentError("", words)
         return self
 
 
@@ -223,7 +228,7 @@ class TlsFiles(Part):
     @model_validator(mode="after")
     def _paired(self) -> TlsFiles:
         if (self.certificate_file is None) != (self.key_file is None):
-            raise Wrong("mutual TLS needs both certificate_file and key_file")
+            raise ArgumentError("", "mutual TLS needs both certificate_file and key_file")
         return self
 
 
@@ -254,7 +259,7 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     if isinstance(value, str):
         value = {"reading": value}
     if isinstance(value, Mapping) and "seed" in value:
-        raise Wrong("seed is no part of it here; list the seeds under seeds")
+        raise ArgumentError("", "seed is no part of it here; list the seeds under seeds")
     near = value.get("neighbourhood") if isinstance(value, Mapping) else None
     several = near if isinstance(near, list) else [near]
     if not several or len(set(map(repr, several))) < len(several) or 0 in several:
@@ -289,7 +294,7 @@ def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[
     try:
         chosen = load_thresholds((info.context or {})["beside"] / value)
     except ArgumentError as error:
-        raise Wrong(error.description) from error
+        raise ArgumentError("", error.description) from error
     return chosen.thresholds, tuple(f"{value}: {sentence}" for sentence in chosen.warnings)
 
 
@@ -300,13 +305,6 @@ def _until_decided(value: object) -> UntilDecided | None:
     if not isinstance(value, int) or value < 2:
         raise found(value, "a whole number from 2")
     return UntilDecided(value)
-
-
-def _numeric_mode(value: object) -> NumericMode:
-    names = [item.name.lower() for item in NumericMode]
-    if value not in names:
-        raise found(value, f"one of {', '.join(names)}")
-    return NumericMode[str(value).upper()]
 
 
 class SweepSpec(Part):
@@ -339,7 +337,7 @@ class SweepSpec(Part):
     )
     until_decided: Annotated[UntilDecided | None, PlainValidator(_until_decided)] = None
     gate: Literal["point", "confident"] = "point"
-    numeric_mode: Annotated[NumericMode, PlainValidator(_numeric_mode)] = NumericMode(0)
+    numeric_mode: Annotated[NumericMode, PlainValidator(_mode)] = NumericMode(0)
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
     retries: Annotated[int, Field(ge=0, le=100)] = 3
     _source: Document = PrivateAttr()

@@ -177,7 +177,6 @@ class Sweep:
             self._planned()
         journal = self._disk.journal
         with journal.writing():
-            self._disk.make_results()
             plan = self._plan(client, link, options) if submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
             Campaign(client, link, tasks, how, journal, on_update).run()

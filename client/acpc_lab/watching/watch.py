@@ -188,7 +188,6 @@ class Watch:
         while True:
             try:
                 with self._disk.journal.writing():
-                    self._disk.make_results()
                     self._restore()
                     campaign = Campaign(client, link, (), how, self._disk.journal, on_update)
                     campaign.add(task for arrival in self._open for task in self._tasks(arrival))

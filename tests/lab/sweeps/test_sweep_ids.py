@@ -41,6 +41,7 @@ ALIKE: list[dict[str, Any]] = [
     {"anchors": {**ROOMS, "seed": 9101}},
     {"seeds": [0]},
     {"numeric_mode": "server_default"},
+    {"checkpoints": [{"name": "a", "labels": {"run": 2}}]},
 ]
 APART: list[dict[str, Any]] = [
     {},
@@ -85,6 +86,7 @@ def test_ids_are_those_that_were_written_down(
     cell = cell_of(sweep_of(**LEFT_OPEN | said))
     assert cell.id.removeprefix("a-").removeprefix("gaussian_") == id
     assert cell.job_id("mine", 1) == request_id
+    assert len({cell.job_id(name, n) for name in ("mine", "yours") for n in (1, 2)}) == 4
 
 
 @pytest.mark.parametrize(("documents", "different"), [(ALIKE, 1), (APART, len(APART))])

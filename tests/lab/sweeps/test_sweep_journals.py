@@ -81,6 +81,7 @@ def test_a_result_that_cannot_be_read_is_fetched_again(
     damaged, *_ = sorted((sweep.folder / "results").iterdir())
     for content in (b"", damaged.read_bytes()[:100]):
         damaged.write_bytes(content)
+        assert sorted(item.state.value for item in sweep.results()) == ["queued", "succeeded"]
         assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
     assert set(party.jobs) == jobs
 

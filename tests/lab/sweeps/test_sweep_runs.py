@@ -198,16 +198,6 @@ def test_cancelled_cells_are_left_alone_until_the_next_run(at: Scene) -> None:
     assert [item.attempt for item in sweep.results()] == [2, 2]
 
 
-def test_a_score_that_was_lost_is_fetched_again(at: Scene) -> None:
-    sweep = at.sweep()
-    results = sweep.run(at.client, poll=POLL)
-    file = sweep.folder / "results" / f"{results[0].cell.id}.npz"
-    file.unlink()
-    assert states(sweep.results()) == ["queued", "succeeded"]
-    assert sweep.run(at.client, poll=POLL)[0].score == results[0].score
-    assert len(at.party.jobs) == 2
-
-
 def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(at: Scene) -> None:
     at.run()
     more = at.sweep(seeds=[0, 1], concurrency=9, checkpoints=[{"name": "a", "labels": {"run": 1}}])

@@ -127,18 +127,6 @@ def test_other_options_are_another_content(root: Path, write: Callable[..., Path
     assert names(finder) == []
 
 
-def test_a_file_of_another_format_is_whole_when_it_no_longer_changes(root: Path) -> None:
-    (root / "a").mkdir()
-    (root / "a/config.json").write_text("{}")
-    (root / "a/weights.pt").write_bytes(b"\x80\x02 a pickle")
-    patient, quick = Finder(root, "", 3600.0), Finder(root, "", 0.01)
-    assert names(patient) == []
-    assert patient.unsettled
-    quick.look()
-    wait_until(lambda: names(quick) == [("a", "weights.pt")])
-    assert names(patient) == []
-
-
 def test_what_is_torn_and_no_longer_changes_is_named(root: Path) -> None:
     (root / "a").mkdir()
     (root / "a/config.json").write_text("{}")
