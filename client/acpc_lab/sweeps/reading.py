@@ -259,7 +259,7 @@ class Pattern:
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """Replaces the ``{label}`` parts of a template. Raises ArgumentError: A label that there is not."""
+    """Replaces the ``{label}`` parts of a template; raises ArgumentError for an unknown one."""
     try:
         return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
     except KeyError as missing:
