@@ -1,4 +1,4 @@
-"""Gives the API pages what the .proto files say of each field, which no docstring repeats."""
+"""Gives the API pages what the .proto files say of messages and fields: no docstring does."""
 
 from __future__ import annotations
 
@@ -12,12 +12,16 @@ WIRE = re.compile(r"Wire\[(?:\w+\.)?(\w+)\]")
 
 
 class FieldComments(griffe.Extension):
-    """Adds a section of attributes to each class that stands for a message."""
+    """Documents each class that stands for a message by its comment, and its attributes."""
 
     def on_class_members(self, *, cls: griffe.Class, **_: Any) -> None:  # noqa: ANN401
-        """Appends the comment of every field of the message that the class has."""
+        """Takes the comment of the message, and of every field of it that the class has."""
         message = next((found[1] for base in cls.bases if (found := WIRE.match(str(base)))), "")
         named = {name: comments().get(f"{message}.{name}", "") for name in cls.attributes}
         lines = [f"    {name}: {text}" for name, text in named.items() if text]
+        if message and cls.docstring is None:
+            cls.docstring = griffe.Docstring(
+                comments().get(message, ""), parent=cls, parser="google"
+            )
         if lines and cls.docstring is not None:
             cls.docstring.value += "\n\n" + "\n".join(["Attributes:", *lines])

@@ -13,7 +13,7 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "acpc.contract": """
-        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues CHOICES CemBudget
+        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues ApplyTo CHOICES CemBudget
         CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore CheckpointState
         CleanGaps Composition CostReduction DatasetAnchors DatasetFile DestroyedActions
         DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions Fit
@@ -47,7 +47,7 @@ NAMES = {
 }
 if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc.contract import (
-        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues,
+        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues, ApplyTo,
         CemBudget, CemReturn, CertifiedSeverity, Checkpoint, CheckpointRef, CheckpointScore,
         CheckpointState, CleanGaps, Composition, CostReduction, DatasetAnchors, DatasetFile,
         DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy, ErrorDrift, Evidence,

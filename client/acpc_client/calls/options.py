@@ -14,6 +14,7 @@ from acpc_client.errors import ArgumentError
 
 if TYPE_CHECKING:
     from acpc.contract import (
+        ApplyTo,
         Array,
         CemReturn,
         CheckpointRef,
@@ -84,6 +85,8 @@ class PlannerOptions(ViewOptions, total=False):
     """Options of every question about a planner.
 
     Attributes:
+        apply_to: Whether perturbations change the history, the goal's frame, or both, each with
+            draws of its own; the history.
         past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
         goal_proprio: A goal frame's proprioception, as ``proprio``, (width,).
         cost_reduction: How the squared distance is reduced over latent coordinates.
@@ -91,6 +94,7 @@ class PlannerOptions(ViewOptions, total=False):
         objective: What the planner minimises; None: the squared l2 distance of the last step.
     """
 
+    apply_to: ApplyTo
     past_blocks: Array | None
     goal_proprio: Array | None
     cost_reduction: CostReduction

@@ -122,7 +122,7 @@ def make(
         own: The method's other arguments, by the names of the record's fields.
     """
     check_options(options, known)
-    names = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    names = {f.name for f in fields(record)}
     keys: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
     given = {**{name: options.get(name) for name in keys & names}, **own}
     given["request_id"] = identity(options.get("request_id"))
@@ -171,9 +171,13 @@ def _views(options: Mapping[str, Any]) -> contract.Views:
         found = "both" if specs else "neither"
         raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
     if own is not None:
+        applied = options.get("apply_to")
+        if applied in (contract.ApplyTo.GOAL, contract.ApplyTo.BOTH):
+            said = f"found {applied}, but views of your own are of the history; give perturbations"
+            raise ArgumentError("apply_to", said)
         views: Array = own
         return views
-    numbers: list[Any] = [options.get(name) for name in ("draws", "seed", "anchor")]
+    numbers: list[Any] = [options.get(name) for name in ("draws", "seed", "anchor", "apply_to")]
     return contract.PerturbationSet(specs, *numbers)
 
 

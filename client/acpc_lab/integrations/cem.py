@@ -46,7 +46,6 @@ SPENT = "STEP_SECONDS_SPENT"
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IterationCertificate(Record):
     """One iteration of one environment's plan.
 

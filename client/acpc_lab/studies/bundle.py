@@ -207,7 +207,6 @@ NOTHING = 1e-12
 """Absolute difference that counts as none, for numbers that are zero but for rounding."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Verification(Record):
     """Result of a verification.
 

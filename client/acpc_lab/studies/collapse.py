@@ -49,7 +49,6 @@ class CollapseParameters(Parameters):
     distance_share: float = bounded(0.01, gt=0, lt=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CollapseLine(Record):
     """One checkpoint.
 
@@ -69,7 +68,6 @@ class CollapseLine(Record):
     success_clean_sd: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CollapseSummary(Record):
     """The answer of the collapse control.
 

@@ -55,7 +55,6 @@ class DriftParameters(Parameters):
     alpha: float = bounded(1.0, gt=0)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DriftCell(Record):
     """One task and training run; errors are out-of-group MAEs, in latent units.
 
@@ -93,7 +92,6 @@ class DriftCell(Record):
         return self.acpc < min(self.base, self.control)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class RunReduction(Record):
     """Relative MAE reductions of one training run, its tasks weighing alike."""
 
@@ -104,7 +102,6 @@ class RunReduction(Record):
     cells: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Reduction(Record):
     """Relative MAE reductions over training runs."""
 
@@ -115,7 +112,6 @@ class Reduction(Record):
     cells: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DriftSummary(Record):
     """The answer of the error-drift study.
 

@@ -72,7 +72,6 @@ class GeometryParameters(Parameters):
     envelope: float = bounded(0.90, gt=0, lt=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SpaceGeometry(Record):
     """One checkpoint in one space.
 
@@ -93,7 +92,6 @@ class SpaceGeometry(Record):
     disjoint: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class GeometrySummary(Record):
     """The answer of the geometry study, encoder before rollout for each checkpoint."""
 

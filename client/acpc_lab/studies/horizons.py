@@ -37,7 +37,6 @@ class HorizonParameters(Parameters):
     quantile: float = bounded(0.90, ge=0, le=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IrReduction(Record):
     """One task at one horizon and quantile.
 
@@ -54,7 +53,6 @@ class IrReduction(Record):
     runs: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class HorizonSummary(Record):
     """The answer of the study.
 

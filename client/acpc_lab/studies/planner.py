@@ -83,7 +83,6 @@ class PlannerParameters(Parameters):
         return values
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerCell(Record):
     """One test task in one training run: MAE of log(1 + selection regret).
 
@@ -98,7 +97,6 @@ class PlannerCell(Record):
     expanded: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerRun(Record):
     """One training run: MAEs averaged over its test tasks, and their relative reduction."""
 
@@ -108,7 +106,6 @@ class PlannerRun(Record):
     reduction: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerSummary(Record):
     """The answer of the planner study.
 

@@ -39,7 +39,6 @@ class SensitivityParameters(Parameters):
     """There are none."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Sensitivity(Record):
     """One checkpoint by one method: the squared Frobenius norm of the composed Jacobian.
 
@@ -59,7 +58,6 @@ class Sensitivity(Record):
     standard_error: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SensitivityRatio(Record):
     """An augmented checkpoint over the unaugmented one of its task and run.
 
@@ -76,7 +74,6 @@ class SensitivityRatio(Record):
     standard_error: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SensitivitySummary(Record):
     """The answer of the sensitivity study."""
 

@@ -84,7 +84,6 @@ class ShiftParameters(Parameters):
     boundary: float = bounded(1.0, ge=0)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftPair(Record):
     """One pair of checkpoints under one shift.
 
@@ -122,7 +121,6 @@ class ShiftPair(Record):
         return (self.delta_score > 0) == self.better
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftAgreement(Record):
     """Agreement over the pairs of one shift, or over all.
 
@@ -143,7 +141,6 @@ class ShiftAgreement(Record):
     boundary: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftSummary(Record):
     """The answer of the cross-shift comparison; ``agreement`` begins with all pairs."""
 

@@ -19,7 +19,7 @@ NAMES = {
         SelectionCertificate SoftmaxBounds ViewCertificate""",
     "compositions": "Composition KINDS Perturbation grids read_spec",
     "enums": """
-        AnchorSample CemReturn CostReduction DestroyedActions JobState Norm NumericMode
+        AnchorSample ApplyTo CemReturn CostReduction DestroyedActions JobState Norm NumericMode
         Outcome PartnerPast Reading WireEnum""",
     "errors": """
         Aborted AcpcError AlreadyExists ArgumentError Cancelled DataLoss DeadlineExceeded
@@ -35,7 +35,7 @@ NAMES = {
     "messages": "Codec Wire",
     "moments": """
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
-        PlannerMoment PoolRequest Proposal Views""",
+        PlannerMoment PoolRequest Proposal Views applied_to""",
     "normal_form": "digested resolved",
     "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",

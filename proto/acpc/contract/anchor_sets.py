@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -88,20 +87,14 @@ def check_extra(
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorArray(Record, Wire[pb.AnchorArray]):
-    """An array that a set has beside frames, blocks, states, labels and ids."""
-
     name: str
     dtype: str
     shape: tuple[int, ...]
     digest: str
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorSet(Record, Wire[pb.AnchorSet]):
-    """An immutable set of anchors at the server; scores and studies take it as their anchors."""
-
     digest: str
     anchors: int
     history: int
@@ -134,10 +127,7 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
         return {array.name.removeprefix(prefix): array.shape[0] for array in arrays}
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorContents(Record, Wire[pb.AnchorContents]):
-    """The states and labels of a set, by which scores pair its anchors."""
-
     endpoint_states: NDArray[np.float64]
     labels: NDArray[np.int64]
     anchor_ids: NDArray[np.int64]

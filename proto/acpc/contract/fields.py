@@ -14,7 +14,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, dataclass, field
 from enum import Enum
 from functools import cache
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from acpc.contract.errors import ArgumentError
 
@@ -32,6 +42,18 @@ Convert = Callable[[Any], object]
 def cached(function: Callable[P, R]) -> Callable[P, R]:
     """``functools.cache`` of a function of classes, which mypy does not take for hashable."""
     return cache(function)  # type: ignore[return-value]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """Makes a frozen dataclass of every class below, with these arguments of ``dataclass``."""
+
+    _made: ClassVar[dict[str, bool]] = {}
+
+    def __init_subclass__(cls, **made: bool) -> None:
+        super().__init_subclass__()
+        cls._made = {**cls._made, **made}
+        dataclass(frozen=True, **cls._made)(cls)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,16 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import ANY, Bounds, Convert, cached, check_length, optional, parts_of
+from acpc.contract.fields import (
+    ANY,
+    Bounds,
+    Convert,
+    Frozen,
+    cached,
+    check_length,
+    optional,
+    parts_of,
+)
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
@@ -49,18 +58,20 @@ Fields = dict[str, object]
 Write = Callable[[object], Fields]
 
 
-class Wire(Generic[M]):
+class Wire(Frozen, Generic[M]):
     """Base of a dataclass that has a message: ``class Timing(Wire[receipt_pb2.Timing])``."""
 
     message_type: ClassVar[type[Message]]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **made: bool) -> None:
         for base in getattr(cls, "__orig_bases__", ()):
             argument = next(iter(get_args(base)), None)
             if isinstance(argument, type) and issubclass(argument, Message):
                 cls.message_type = argument
-                said = f"``acpc.contract.about({cls.__name__}, FIELD)`` says what a field holds."
+                name = cls.__name__
+                said = f"``acpc.contract.about({name})``, ``about({name}, FIELD)``: what it holds."
                 cls.__doc__ = f"{cls.__doc__ or ''}\n\n{said}".strip()
+        super().__init_subclass__(**made)
 
     @classmethod
     def from_message(cls, message: M, *, strict: bool = False) -> Self:
@@ -119,7 +130,7 @@ def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
     given: list[tuple[str, str, bool, Convert | None, Callable[[], object]]] = []
     oneofs: list[tuple[str, Convert]] = []
     hints = typing.get_type_hints(cls, include_extras=True)
-    declared = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
+    declared = {f.name: f for f in dataclasses.fields(cls)}
     for name, wire in wire_names(cls).items():
         field, default, hint = _find(cls, wire), _default(declared[name]), hints[name]
         if isinstance(field, OneofDescriptor):

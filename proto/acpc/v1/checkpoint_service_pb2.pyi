@@ -43,6 +43,8 @@ Global___CheckpointState: _TypeAlias = CheckpointState  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
+    """A checkpoint below the server's root."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -93,6 +95,8 @@ Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
 class ModelCard(_message.Message):
+    """Facts about a loaded checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FAMILY_FIELD_NUMBER: _builtins.int
@@ -283,6 +287,8 @@ Global___LoadCheckpointRequest: _TypeAlias = LoadCheckpointRequest  # noqa: Y015
 
 @_typing.final
 class LoadCheckpointResponse(_message.Message):
+    """The checkpoint as it is loaded, and how long that took."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int

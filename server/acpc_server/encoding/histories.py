@@ -6,13 +6,13 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet, Views
+from acpc.contract import NumericMode, PerturbationSet, Views, applied_to
 from torch import Tensor
 from torch.linalg import vector_norm
 
@@ -55,6 +55,7 @@ class EncodedHistories:
     def with_slots(self, slots: Tensor) -> EncodedHistories:
         """Put in the proprioception (h + n, slot) of the frames."""
         own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
+        beside = beside.expand(len(self.extra), -1)  # views of a goal have the goal's
         return EncodedHistories(
             with_proprio(self.clean, own),
             with_proprio(self.views, own.expand(len(self.views), -1, -1)),
@@ -124,27 +125,35 @@ class HistoryEncoder:
         """List what a request has encoded, each view once.
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
-        are frames (n, height, width, 3) of the same size; ``proprio`` is that of both, if any.
+        are frames (n, height, width, 3) of the same size, the goal's alone where views change it;
+        its distinct views follow it then. ``proprio`` is that of both, if any.
         Raises InvalidArgument: Too many frames.
         """
+        applied = applied_to(views)
+        each = len(history) * applied.history + applied.goal  # frames of a view
         if isinstance(views, PerturbationSet):
             count, field = len(distinct_views(views)), "perturbations.draws"
             pixels = math.prod(input_size(history.shape, model.card.image_size))
-            check_drawing(views.specs, len(history), pixels, "perturbations.specs[{}]")
+            largest = len(history) if applied.history else 1
+            check_drawing(views.specs, largest, pixels, "perturbations.specs[{}]")
         else:
             count, field = len(views), "explicit_views.shape"
         beside = 0 if extra is None else len(extra)
-        self._check_frames(count, len(history), beside, field)
-        frames = (1 + count) * len(history) + beside
+        self._check_frames(count, each, beside, field)
+        frames = len(history) + count * each + beside
         what = "the history, its views and what is beside"
         check_latents(self._engine, model, mode, frames, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         clean = sources.frames(history)
+        frames_beside = [] if extra is None else sources.frames(extra)
+        if isinstance(views, PerturbationSet) and applied.goal:  # drawn independently
+            drawn = sources.views(frames_beside, replace(views, seed=views.seed ^ 2**63))
+            frames_beside += [source for view in drawn for source in view or frames_beside]
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
             clean,
-            sources.views(clean, views),
-            [] if extra is None else sources.frames(extra),
+            sources.views(clean, views) if applied.history else [[] for _ in range(count)],
+            frames_beside,
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
 
@@ -302,7 +311,9 @@ def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcErr
     try:
         clean = torch.cat([_latents_of(source, found) for source in asked.clean])  # (h, dim)
         views = torch.stack([_view_of(view, found, clean) for view in asked.views])
-        extra = torch.cat([clean[:0], *(_latents_of(source, found) for source in asked.extra)])
+        beside = [_latents_of(source, found) for source in asked.extra if not source.drawn]
+        own = torch.cat([clean[:0], *beside])
+        extra = torch.cat([own[:0], *(_latents_of(x, found, own) for x in asked.extra)])
     except AcpcError as error:
         return error
     return EncodedHistories(clean, views, extra)
