@@ -8,7 +8,7 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
@@ -21,7 +21,6 @@ NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cell(ScoreRequest):
     """One job of a sweep: what is asked, without a request id, and what the file says of it.
 
