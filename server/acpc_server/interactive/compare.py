@@ -31,7 +31,6 @@ from acpc_server.encoding import (
     check_latents,
     make_receipt,
     predictions_not_finite,
-    view_rows,
     views_digest,
 )
 from acpc_server.engine import (
@@ -126,7 +125,7 @@ class PairComparer:
         def finish(measured: _Measured) -> PairComparison:
             results = (
                 PairResult(view.spec_index, view.draw, *measured.views[row])
-                for view, row in view_rows(views)
+                for view, row in sources.rows
             )
             made = replace(receipt, program=measured.program or "")
             return PairComparison(tuple(results), made)

@@ -13,6 +13,7 @@ from acpc.contract import (
     CandidatePool,
     CostReduction,
     NumericMode,
+    PerturbationSet,
     PlannerMoment,
     PlanStart,
     Receipt,
@@ -108,7 +109,8 @@ class Moment:
     @property
     def view_count(self) -> int:
         """Views asked for, equal ones included."""
-        return len(view_rows(self.asked_views))
+        views = self.asked_views
+        return len(views.specs) * views.draws if isinstance(views, PerturbationSet) else len(views)
 
     @property
     def goal_is_frame(self) -> bool:
