@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -55,7 +55,6 @@ DRAWING = 2
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -80,11 +79,6 @@ class Work(Generic[T]):
     max_rows: int
     drawing: float
     finish: Callable[[Any], T]
-
-    def then(self, finish: Callable[[T], U]) -> Work[U]:
-        """Return the same work with another answer, made of this one."""
-        made = self.finish
-        return replace(self, finish=lambda found: finish(made(found)))  # type: ignore[arg-type,return-value]
 
 
 class DeviceClient:

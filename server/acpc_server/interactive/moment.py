@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -185,15 +185,15 @@ class Moment:
     ) -> Receipt:
         """Make the receipt of an answer, about candidates and what is given of them."""
         arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
-        made = make_receipt(
+        return make_receipt(
             self.mode,
             self.engine.device,
             checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
             parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
+            program=program or "",
         )
-        return replace(made, program=program or "")
 
     # A planner asks for one pool after another from the same frames.
     @cached_property

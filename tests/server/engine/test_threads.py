@@ -74,7 +74,7 @@ def test_a_thread_that_starts_meanwhile_keeps_the_default() -> None:
     assert seen == [THREADS], "torch's own setter would have given it one"
 
 
-@pytest.mark.parametrize(("parameters", "expected"), [(1, 1), (10**9, THREADS)])
+@pytest.mark.parametrize(("parameters", "expected"), [(1, 1), (10**11, THREADS)])
 def test_threads_follow_the_size_of_the_call(parameters: int, expected: int) -> None:
     seen: list[int] = []
     engine = DeviceClient(torch.device("cpu"), Metrics(), threads=THREADS)
