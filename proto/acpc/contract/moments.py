@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
@@ -62,8 +62,7 @@ def _dump_goal(goal: Array) -> dict[str, object]:
 Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Moment(Request):
+class _Moment(Request, eq=False, kw_only=True):
     """Fields of every interactive request."""
 
     float_views: ClassVar[bool] = False
@@ -110,13 +109,7 @@ def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
-    """Do these two views of one history lead to the same predicted future?
-
-    Views made by the caller may be float32 in [0, 1] too.
-    """
-
+class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
     float_views: ClassVar[bool] = True
     action_blocks: Array = floats("h + H - 1, block width")
     observed_future: Array | None = frames("H, height, width, 3", None)
@@ -157,13 +150,7 @@ def _check_weights(name: str, weights: tuple[float, ...]) -> None:
         raise ArgumentError(name, "are all 0; leave them out, or give one above 0")
 
 
-@dataclass(frozen=True)
 class DistanceTerm(Request, Wire[pb.DistanceTerm]):
-    """A distance of predicted latents to the goal, summed over predicted steps.
-
-    Every weight is 0 or from 1e-30 to 1e30.
-    """
-
     norm: Norm = Norm.L2
     squared: bool = True
     weight: float = bounded(1.0, ge=LEAST, le=MOST)
@@ -176,10 +163,7 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
         _check_weights("coordinate_weights", self.coordinate_weights)
 
 
-@dataclass(frozen=True)
 class Objective(Request, Wire[pb.Objective]):
-    """A planner's objective: distances to the goal, and a penalty on the actions."""
-
     terms: tuple[DistanceTerm, ...] = sized((), most=16)
     control_weights: tuple[float, ...] = sized((), most=65536)
 
@@ -188,8 +172,7 @@ class Objective(Request, Wire[pb.Objective]):
         _check_weights("control_weights", self.control_weights)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlannerMoment(_Moment):
+class PlannerMoment(_Moment, kw_only=True):
     """A planner's history and goal."""
 
     goal: Goal
@@ -228,10 +211,7 @@ class PlannerMoment(_Moment):
         super().check_rules()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
-    """Begins a moment of a planning session: a planner's moment, and which certificates it asks."""
-
+class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
     kept_elites: int = bounded(0, ge=0, le=UINT32)
@@ -246,10 +226,7 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
             )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
-    """Plans twice with common random numbers."""
-
+class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest], kw_only=True):
     budget: CemBudget = CemBudget()
     sampling_seed: int = seed_field()
     returns: CemReturn = CemReturn.MEAN
@@ -259,8 +236,7 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
 MAX_CANDIDATES = 2**20
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CandidatePool(Request):
+class CandidatePool(Request, eq=False, kw_only=True):
     """Candidates, and what is known of each beside its predictions."""
 
     candidates: Array = floats("candidates, H, block width")
@@ -283,22 +259,15 @@ class CandidatePool(Request):
             raise ArgumentError("offsets.shape", f"found {found}, wanted {wanted}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest]):
+class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest], kw_only=True):
     """Can this visual change alter the planner's choice among these candidates?"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnPool(CandidatePool, Wire[pb.PlanPool]):
-    """A pool of the caller's own; its iteration is echoed."""
-
+class OwnPool(CandidatePool, Wire[pb.PlanPool], kw_only=True):
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Proposal(Request, Wire[pb.GaussianProposal]):
-    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean."""
-
+class Proposal(Request, Wire[pb.GaussianProposal], eq=False, kw_only=True):
     mean: Array = floats("H, block width")
     std: Array = floats("H, block width")
     candidates: int = bounded(ge=0, le=UINT32)
