@@ -11,7 +11,6 @@ import typer
 from acpc.contract import ArgumentError, Record, ScoreRequest, StudyRequest, from_plain
 from acpc_client import AcpcClient, Result, load_result
 
-from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow
 from acpc_lab.cli.options import Exit, Followed, Server, reported
@@ -114,6 +113,8 @@ class Verify(Followed, Server):
             render.note(f"numbers alone differ: --within {2 * max(numbers):.0e} allows for it")
 
     def _study(self) -> None:
+        from acpc_lab import studies  # noqa: PLC0415  slow to import
+
         found = studies.verify(self.source)
         if self.json or found.difference is None:
             what = f"{found.study} study {found.digest}"
@@ -131,8 +132,8 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     """
     kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
     if held.kind not in kinds:
-        wrong = f"{source} holds a {held.kind}; what can be asked again is a score or a study"
-        raise ArgumentError("RESULT", f"{wrong}: frames of other requests are kept as digests")
+        wanted = "wanted a score or a study: no other file holds a request that can be sent again"
+        raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
