@@ -315,7 +315,12 @@ class AnchorCount(Options):
 
     anchors: Annotated[
         int | None,
-        sets(DatasetAnchors, "count", "--anchors", help="How many [until decided, 400 at most]."),
+        sets(
+            DatasetAnchors,
+            "count",
+            "--anchors",
+            help="How many [a score: until decided, 400 at most; else 100].",
+        ),
     ] = None
     episodes: Annotated[
         str | None,

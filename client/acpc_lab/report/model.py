@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from acpc.arrays import NDArray
+from acpc_client import AnchorPreview
 
 from acpc_lab.evidence import Correction, Family
 from acpc_lab.sweeps import CellResult, judged
@@ -38,19 +37,6 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Preview:
-    """What the model saw at one anchor: uint8 (history, height, width, 3).
-
-    Attributes:
-        partner: The nearest different-state history; None where the anchor has none.
-    """
-
-    clean: NDArray[np.uint8]
-    perturbed: NDArray[np.uint8]
-    partner: NDArray[np.uint8] | None
-
-
-@dataclass(frozen=True, eq=False)
 class ReportData:
     """Everything one report is made from.
 
@@ -71,7 +57,7 @@ class ReportData:
     command: str = ""
     recipe: str = ""
     level_name: str = ""
-    previews: Mapping[tuple[str, int], Preview] = field(default_factory=dict)
+    previews: Mapping[tuple[str, int], AnchorPreview] = field(default_factory=dict)
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()

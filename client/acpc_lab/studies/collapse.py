@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
 class CollapseRows(Rows):
     """A row per checkpoint, all of one task and scored on the same anchors and shift."""
 
@@ -37,7 +35,6 @@ class CollapseRows(Rows):
     success_clean_seeds: CleanSeeds
 
 
-@dataclass(frozen=True)
 class CollapseParameters(Parameters):
     """Parameters that define a collapse.
 

@@ -29,7 +29,7 @@ NAMES = {
     "evidence": """
         Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
         PopulationEvidence SequentialLooks UntilDecided""",
-    "fields": "bounded bounds_of changed check",
+    "fields": "Frozen bounded bounds_of changed check",
     "fit": "CAUSES Fit FitCause FitOutcome",
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",

@@ -21,11 +21,11 @@ class Interruption(Exception):
     """Stands for the end of the process."""
 
 
-def rows_of(*names: str) -> tuple[StudyCheckpoint, ...]:
+def rows_of(*names: str, count: int | None = 8) -> tuple[StudyCheckpoint, ...]:
     runs = [str(run) for run in range(len(names))]
     room, file, preset = (["x"] * len(names) for _ in range(3))
     columns = {"task": room, "run": runs, "checkpoint": names, "dataset": file, "preset": preset}
-    return read_checkpoints(CheckpointRows.of(columns), count=8)
+    return read_checkpoints(CheckpointRows.of(columns), count=count)
 
 
 def interrupted(client: AcpcClient, *names: str) -> None:
@@ -63,3 +63,10 @@ def test_another_measurement_takes_no_answers_of_the_one_before(
         measure(client, rows_of("a"), other)
     asked = [job.request.checkpoint.name for job in party.jobs.values()]
     assert asked == ["a", "b", "c", "a", "a"]
+
+
+def test_all_are_scored_on_one_number_of_anchors(client: AcpcClient, party: JobParty) -> None:
+    """And none until it is decided, which takes more anchors of one checkpoint than of another."""
+    measure(client, rows_of("a", "b", count=None), ASK)
+    assert [job.request.dataset.count for job in party.jobs.values()] == [100, 100]
+    assert not any(job.request.HasField("until_decided") for job in party.jobs.values())
