@@ -18,6 +18,8 @@ from acpc_lab.tables import ABSENT, gap, in_short, leaves, named
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
 """What computed, which may be another where numbers are the same."""
+_ROUNDED = {"summary", "notes", "method", "rounding_floor"}
+"""What follows from the last digits: words, and how far rounding reaches on a device."""
 
 
 class Change(Record, repr=False):
@@ -150,13 +152,14 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
     """Compares all that a file says with what the same request has now.
 
     Values of arrays are counted by the array. What the file lacks is not compared, as of an older
-    release, or where values per anchor were left out.
+    release, or where values per anchor were left out; what follows from last digits only where
+    every bit counts.
     """
     found, wanted = (dict(_said(one)) for one in (held, now))
     arrays: dict[str, list[Any]] = {}
     for path, value in found.items():
-        inside = value is None and any(other[: len(path)] == path for other in wanted)
-        if not inside or path in wanted:
+        grown = value is None and path not in wanted  # into what the file's release lacked
+        if not grown and not (within and _ROUNDED & {*path}):
             name = named(tuple(step for step in path if isinstance(step, str)))
             arrays.setdefault(name, []).append((value, wanted.get(path, ABSENT)))
     changes, largest = [], 0.0
