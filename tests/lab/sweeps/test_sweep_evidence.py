@@ -13,8 +13,9 @@ from acpc_client.sync.client import AcpcClient
 from acpc_command import Acpc, acpc_command
 from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import Sweep
-from client_messages import score_response, sure
-from job_counterparty import DOCUMENT, JobParty
+from client_messages import score_response, status, sure
+from grpc import StatusCode
+from job_counterparty import DOCUMENT, FAILED, JobParty
 
 PASSES = score_response(
     pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.001, p_failed=1.0)
@@ -163,3 +164,20 @@ def test_a_reference_whose_latents_have_not_spread_is_named(
         results = sweep_of(name=f"of {spread}", reference="base").run(client, poll=0.01)
         notes = " ".join(results.reference_notes)
         assert ("reference base looks collapsed or untrained" in notes) is named
+
+
+def test_a_sweep_is_a_table_and_a_picture_in_a_notebook(
+    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
+) -> None:
+    party.listing = {"a": ["weights.pt"], "b": ["weights.pt"]}
+    unfit = status(StatusCode.FAILED_PRECONDITION, "no, it, does\nnot fit")
+    party.fates.update(a=deque([unfit]), b=deque([FAILED]))
+    named = [{"name": "a", "labels": {"run": 1, "task": "x"}}, {"name": "b"}]
+    sweep = sweep_of(checkpoints=named, shifts=["resize:0.5"], reference="b")
+    results = sweep.run(client, poll=0.01)
+    frame = results.to_dataframe()
+    assert list(frame["state"]) == ["failed", "succeeded"]
+    assert list(frame.columns) == results.rows().columns
+    shown = results._repr_html_()
+    assert "2 cells: 1 succeeded, 1 failed" in shown and "<td>0.125</td>" in shown
+    assert results.plot()._repr_png_().startswith(b"\x89PNG")
