@@ -15,6 +15,7 @@ from acpc_client.errors import ArgumentError
 
 if TYPE_CHECKING:
     from acpc.contract import (
+        ApplyTo,
         Array,
         CemReturn,
         CheckpointRef,
@@ -73,6 +74,7 @@ class PairOptions(ViewOptions, total=False):
 class PlannerOptions(ViewOptions, total=False):
     """Options of every question about a planner."""
 
+    apply_to: ApplyTo
     past_blocks: Array | None
     goal_proprio: Array | None
     cost_reduction: CostReduction

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -176,6 +177,8 @@ class Operation(Record):
         request: What a scoring job was asked; None for other jobs, and when a newer server allows
             what this client does not know.
         caller: Who asked for it; empty on a server without authentication, or an older one.
+        phase_seconds: Seconds of its last run by what it did, such as read, draw, encode and
+            rollout; what overlaps counts in each. Empty where the host that runs it is not asked.
     """
 
     name: str
@@ -193,6 +196,7 @@ class Operation(Record):
     study: StudyResult | None = None
     request: ScoreRequest | None = None
     caller: str = ""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_message(cls, message: operations_pb2.Operation) -> Operation:
@@ -219,6 +223,7 @@ class Operation(Record):
             **_answer(message),
             request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
             caller=metadata.caller,
+            phase_seconds=metadata.phase_seconds,
         )
 
     def result(self) -> Score:

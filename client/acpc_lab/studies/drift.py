@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -24,7 +23,6 @@ ROUNDING = 1e-5
 """Relative excess of drift over ACPC that fp32 arithmetic of a network can leave."""
 
 
-@dataclass(frozen=True, eq=False)
 class DriftRows(RunRows):
     """A row per anchor, shift and draw of one checkpoint."""
 
@@ -44,7 +42,6 @@ class DriftRows(RunRows):
     drift: Annotated[Numbers, Column("|perturbed_error - clean_error|", low=0)]
 
 
-@dataclass(frozen=True)
 class DriftParameters(Parameters):
     """The regression.
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 
 
-@dataclass(frozen=True, eq=False)
 class GeometryRows(LevelRows):
     """A row per anchor and checkpoint."""
 
@@ -55,7 +54,6 @@ class GeometryRows(LevelRows):
     ]
 
 
-@dataclass(frozen=True)
 class GeometryParameters(Parameters):
     """The picture; no number of the summary depends on these.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
 class PlannerRows(LevelRows):
     """A row per anchor, shift and draw of paired CEM on one checkpoint."""
 
@@ -55,7 +53,6 @@ class PlannerRows(LevelRows):
     ]
 
 
-@dataclass(frozen=True)
 class PlannerParameters(Parameters):
     """The regression.
 

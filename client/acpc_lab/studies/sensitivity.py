@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 METHODS = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
 
 
-@dataclass(frozen=True, eq=False)
 class SensitivityRows(LevelRows):
     """A row per anchor, method and probe of one checkpoint."""
 
@@ -32,11 +30,6 @@ class SensitivityRows(LevelRows):
     ]
     probe: Annotated[Integers, Column("number of the probe", low=0)]
     squared_norm: Annotated[Numbers, Column("estimate of the squared Frobenius norm", low=0)]
-
-
-@dataclass(frozen=True)
-class SensitivityParameters(Parameters):
-    """There are none."""
 
 
 class Sensitivity(Record):
@@ -85,9 +78,7 @@ Named = tuple[str, str, float, str]
 """Task, run, level and method."""
 
 
-def summarise(
-    rows: SensitivityRows, parameters: SensitivityParameters, arrays: Arrays
-) -> SensitivitySummary:
+def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> SensitivitySummary:
     """Appendix "Local Sensitivity under Gaussian Noise" in the paper.
 
     Raises ArgumentError: A row is there twice, anchors differ in their number of probes, or a

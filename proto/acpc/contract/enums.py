@@ -30,6 +30,25 @@ class CostReduction(WireEnum):
     MEAN = 2
 
 
+class ApplyTo(WireEnum):
+    """What visual changes are applied to: a planner's history, the frame of its goal, or both."""
+
+    SERVER_DEFAULT = 0
+    HISTORY = 1
+    GOAL = 2
+    BOTH = 3
+
+    @property
+    def history(self) -> bool:
+        """Whether the history is changed."""
+        return self is not ApplyTo.GOAL
+
+    @property
+    def goal(self) -> bool:
+        """Whether the goal is changed."""
+        return self in (ApplyTo.GOAL, ApplyTo.BOTH)
+
+
 class Norm(WireEnum):
     SERVER_DEFAULT = 0
     L2 = 1

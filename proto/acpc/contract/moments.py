@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
-from acpc.contract.enums import CemReturn, CostReduction, Norm, NumericMode
+from acpc.contract.enums import ApplyTo, CemReturn, CostReduction, Norm, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Codec, Wire
@@ -25,6 +25,13 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | Array
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
+
+
+def applied_to(views: Views | None) -> ApplyTo:
+    """Returns what views change; those of a caller's own are of the history."""
+    return views.apply_to if isinstance(views, PerturbationSet) else ApplyTo.HISTORY
+
+
 _VIEWS = Axes("views, h, height, width, 3", of_frames=True)
 _FLOAT_VIEWS = Axes(_VIEWS.names, of_frames=False)
 GOALS = {
@@ -122,6 +129,12 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
             _check_same("observed_future", self.observed_future.shape[1:], self.history.shape[1:])
         future = 0 if self.observed_future is None else len(self.observed_future)
         _check_rows("future_proprio", self.future_proprio, future)
+        if applied_to(self.views).goal:
+            raise ArgumentError(
+                "perturbations.apply_to",
+                f"found {applied_to(self.views)}, but a comparison has no goal; only what is asked "
+                "of a planner has one",
+            )
         super().check_rules()
 
 
@@ -189,6 +202,12 @@ class PlannerMoment(_Moment, kw_only=True):
         GOALS[kind].check(self.goal, f"goal.{kind}")
         if kind == "frame":
             _check_same("goal.frame", self.goal.shape, self.history.shape[1:])
+        elif applied_to(self.views).goal:
+            raise ArgumentError(
+                "perturbations.apply_to",
+                f"found {applied_to(self.views)}, but goal.latent has no frame to change; give "
+                "goal.frame, or apply it to the history",
+            )
         super().check_rules()
 
 

@@ -9,7 +9,7 @@ import re
 from dataclasses import replace
 
 from acpc.contract.compositions import Spec
-from acpc.contract.enums import AnchorSample, PartnerPast, Reading
+from acpc.contract.enums import AnchorSample, ApplyTo, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, Frozen, bounded, seed_field, sized
 from acpc.contract.messages import Wire
@@ -149,6 +149,7 @@ class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
     draws: int = bounded(1, ge=1, le=MAX_VIEWS)
     seed: int = seed_field()
     anchor: int = seed_field()
+    apply_to: ApplyTo = ApplyTo.HISTORY
 
     def check_rules(self) -> None:
         """Views are bounded by the product."""

@@ -247,6 +247,7 @@ class JobLife(Record, kw_only=True):
     timing: Timing | None = None
     state: JobState
     caller: str = ""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
 class ScoreMetadata(JobLife, Wire[pb.ScoreCheckpointMetadata], kw_only=True):
