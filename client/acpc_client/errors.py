@@ -18,20 +18,39 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from acpc.contract.errors import *  # noqa: F403 - the contract's are the client's, too
-from acpc.contract.errors import (
+from acpc.contract import (
+    Aborted,
     AcpcError,
+    AlreadyExists,
+    ArgumentError,
+    Cancelled,
+    DataLoss,
     DeadlineExceeded,
     FailedPrecondition,
     FieldViolation,
     Internal,
+    InvalidArgument,
+    NotFound,
+    OutOfRange,
+    PermissionDenied,
     ResourceExhausted,
+    Unauthenticated,
     Unavailable,
+    Unimplemented,
     Unknown,
 )
 
 if TYPE_CHECKING:
     from google.rpc import status_pb2
+
+__all__ = [
+    "Aborted", "AcpcError", "AlreadyExists", "ArgumentError", "Cancelled", "ClientClosed",
+    "DataLoss", "DeadlineExceeded", "FailedPrecondition", "FieldViolation", "Internal",
+    "InvalidArgument", "MalformedAnswer", "NotFound", "OutOfRange", "PermissionDenied",
+    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed", "TlsMismatch",
+    "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "extended", "from_rpc_error",
+    "from_status", "passing",
+]  # fmt: skip
 
 _CLASSES = {
     cls.code: cls for cls in AcpcError.__subclasses__() if cls.__module__ == AcpcError.__module__
