@@ -106,7 +106,7 @@ def main() -> None:
             with (out / f"{name}.txt").open("a") as text:
                 if not (folder / "study.json").exists() and acpc(address, *asked, out=text):
                     sys.exit(1)
-                if acpc(address, "study", "verify", str(folder), out=text):
+                if acpc(address, "verify", str(folder), out=text):
                     sys.exit(1)
             summary = json.loads((folder / "summary.json").read_text())["answer"]
             findings.append(f"{name}: {_finding(name, summary)}")

@@ -9,7 +9,7 @@ from typing import Any
 
 from acpc_client import AnchorPreview
 
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Correction, Family
 from acpc_lab.sweeps import CellResult, judged
 
 
@@ -48,7 +48,7 @@ class ReportData:
         previews_missing: Why there are no pictures; shown in their place.
         notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
-        family_wise: How verdicts are corrected for the number of measurements.
+        correction: How verdicts are corrected for the number of measurements.
     """
 
     title: str
@@ -61,10 +61,10 @@ class ReportData:
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()
-    family_wise: FamilyWise = FamilyWise.HOLM
+    correction: Correction = Correction.HOLM
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", judged(self.cells, self.family_wise))
+        object.__setattr__(self, "cells", judged(self.cells, self.correction))
 
     def with_(self, **changes: Any) -> ReportData:  # noqa: ANN401 - dataclass fields
         """A copy with other values."""
@@ -78,7 +78,7 @@ class ReportData:
     @property
     def family(self) -> Family:
         """The candidates, judged together."""
-        return Family([cell.evidence for cell in self.candidates], self.family_wise)
+        return Family([cell.evidence for cell in self.candidates], self.correction)
 
     @property
     def interval_words(self) -> str:

@@ -185,7 +185,7 @@ STUDY = Study(
     "0.967 to 0.984",
     (
         "acpc study run collapse --checkpoints weights.csv --out collapse/",
-        "acpc study paper collapse > rows.csv && acpc study run collapse --rows rows.csv",
+        "acpc study run collapse --rows paper",
     ),
     Ask(ScoreProtocol(), GaussianNoise(0.005)),
     gather=lambda answers, parameters, note: (collapse_rows(answers), {}),

@@ -351,8 +351,7 @@ STUDY = Study(
     },
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
-        "acpc study paper shifts > pairs.csv",
-        "acpc study run shifts --rows pairs.csv",
+        "acpc study run shifts --rows paper",
         "acpc study run shifts --rows pairs.csv --thresholds-from thresholds/ --out shifts/",
     ),
     about="A row compares an augmented checkpoint with its unaugmented reference under a shift "

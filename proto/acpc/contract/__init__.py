@@ -58,6 +58,9 @@ NAMES = {
         DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
         SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
     "tensor": "Array Axes DTYPES read_tensor write_tensor",
+    "verdicts": """
+        confident_outcome delta_interval judge_again relative_ir score_interval screen
+        screen_score unless_misfit""",
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from acpc.contract.sound import *
     from acpc.contract.studies import *
     from acpc.contract.tensor import *
+    from acpc.contract.verdicts import *
     from acpc.contract.visual_changes import *
 else:
     __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")

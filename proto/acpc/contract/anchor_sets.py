@@ -58,14 +58,7 @@ def check_extra(
     history: int,
     frames: Sequence[int],
 ) -> None:
-    """Checks what an extra array is, without its values.
-
-    Args:
-        name: Its name.
-        dtype: Its element type.
-        shape: Its extents for each anchor.
-        history: Frames of the history.
-        frames: Extents of an anchor's frames, (history + horizon, height, width, 3).
+    """Checks what an extra array of ``shape`` an anchor is, beside ``frames`` of such a shape.
 
     Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``.
     """
@@ -174,14 +167,7 @@ def frame_digests(frames: Array) -> list[bytes]:
 def extra_digest(
     name: str, dtype: np.dtype[np.generic], shape: Sequence[int], of_anchors: Iterable[bytes]
 ) -> str:
-    """sha256 of an extra array: what it is, and the ``frame_digests`` of all anchors.
-
-    Args:
-        name: Its name.
-        dtype: Its element type.
-        shape: Its extents, anchors first.
-        of_anchors: sha256 of each anchor's part, in order.
-    """
+    """sha256 of an extra array: its shape, anchors first, and ``frame_digests`` of all of them."""
     layout = f"{name} {dtype.newbyteorder('<').str} {tuple(shape)}\n"
     return hashlib.sha256(layout.encode() + b"".join(of_anchors)).hexdigest()
 

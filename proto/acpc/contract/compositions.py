@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Annotated, Any, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError, below
@@ -14,9 +14,20 @@ from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
 from acpc.v1 import perturbation_pb2 as pb
 
 _PARTS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Part)}
+# Bytes of a specification that is kept once it was read: few are asked for again and again.
+MAX_KEPT = 256
 
 
-def _load_of(kinds: dict[str, type[Any]], message: pb.PerturbationSpec, *, strict: bool) -> Any:
+def _load_of(within: bool, message: pb.PerturbationSpec, *, strict: bool) -> Any:
+    data = message.SerializeToString(deterministic=True)
+    read = _read if len(data) <= MAX_KEPT else _read.__wrapped__
+    return read(data, within, strict)
+
+
+@lru_cache(1024)
+def _read(data: bytes, within: bool, strict: bool) -> Any:
+    """Reads a specification, a part of a composition where it is ``within`` one."""
+    message, kinds = pb.PerturbationSpec.FromString(data), _PARTS if within else KINDS
     kind = message.WhichOneof("kind")
     if kind is None:
         if not strict:  # a kind of a newer release
@@ -33,7 +44,7 @@ def _dump(spec: Perturbation) -> dict[str, object]:
 
 
 class Composition(VisualChange, Wire[pb.Composition]):
-    parts: tuple[Annotated[Part, Codec(partial(_load_of, _PARTS), _dump)], ...] = sized(
+    parts: tuple[Annotated[Part, Codec(partial(_load_of, True), _dump)], ...] = sized(
         least=2, most=4
     )
 
@@ -59,7 +70,7 @@ class Composition(VisualChange, Wire[pb.Composition]):
 Perturbation: TypeAlias = Part | GivenViews | Composition
 KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
 """The class of each kind, by its field name in ``PerturbationSpec``."""
-_load = partial(_load_of, KINDS)
+_load = partial(_load_of, False)
 Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
 """A perturbation in a request: a ``PerturbationSpec`` on the wire."""
 

@@ -18,8 +18,6 @@ MAX_WEIGHTS = 1_000_000_000
 
 
 class Doubt(WireEnum):
-    """Which requirement leaves a confident outcome undecided."""
-
     NONE = 0
     IR = 1
     SR = 2
@@ -28,12 +26,6 @@ class Doubt(WireEnum):
 
 
 class Population(WireEnum):
-    """What a score is an estimate of.
-
-    ``DATASET``: all windows that its anchors could have been drawn from; ``TRAJECTORIES``: new
-    trajectories like theirs.
-    """
-
     SERVER_DEFAULT = 0
     DATASET = 1
     TRAJECTORIES = 2
@@ -80,8 +72,6 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
 
 
 class LookStop(WireEnum):
-    """Why a job that measures until it is decided stopped: it is, or the limit was reached."""
-
     UNSPECIFIED = 0
     DECIDED = 1
     LIMIT = 2

@@ -27,8 +27,6 @@ _NOT_TRIED = (
 
 
 class FitOutcome(WireEnum):
-    """Whether a model predicts its data; UNSPECIFIED: not measured."""
-
     UNSPECIFIED = 0
     FITS = 1
     DOES_NOT_FIT = 2

@@ -49,8 +49,6 @@ FLOORS_IN_DOUBT = 10
 
 
 class SkipReason(WireEnum):
-    """Why an anchor takes no part in SR; UNSPECIFIED: it does."""
-
     UNSPECIFIED = 0
     ONE_LABEL = 1
     NONE_IN_REACH = 2

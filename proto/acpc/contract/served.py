@@ -11,8 +11,6 @@ from acpc.v1 import dataset_service_pb2
 
 
 class CheckpointState(WireEnum):
-    """Whether a checkpoint is loaded."""
-
     UNSPECIFIED = 0
     AVAILABLE = 1
     LOADED = 2

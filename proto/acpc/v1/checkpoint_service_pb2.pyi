@@ -32,7 +32,8 @@ class _CheckpointStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Check
     CHECKPOINT_STATE_LOADED: _CheckpointState.ValueType  # 2
     """On the device."""
 
-class CheckpointState(_CheckpointState, metaclass=_CheckpointStateEnumTypeWrapper): ...
+class CheckpointState(_CheckpointState, metaclass=_CheckpointStateEnumTypeWrapper):
+    """Whether a checkpoint is loaded."""
 
 CHECKPOINT_STATE_UNSPECIFIED: CheckpointState.ValueType  # 0
 CHECKPOINT_STATE_AVAILABLE: CheckpointState.ValueType  # 1

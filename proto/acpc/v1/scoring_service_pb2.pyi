@@ -153,7 +153,8 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     predict these data, so that IR and SR mean nothing. No gate passes it.
     """
 
-class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+    """Outcome of the screen."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
 OUTCOME_PASSED: Outcome.ValueType  # 1
@@ -235,7 +236,8 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     JOB_STATE_FAILED: _JobState.ValueType  # 4
     JOB_STATE_CANCELLED: _JobState.ValueType  # 5
 
-class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper): ...
+class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
+    """State of a job."""
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 JOB_STATE_QUEUED: JobState.ValueType  # 1

@@ -12,7 +12,7 @@ import torch
 from acpc.contract import CheckpointRef, NumericMode, Receipt
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.receipt import make_receipt
+from acpc_server.encoding.receipt import digest_json, make_receipt
 from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.jobs import JobSpec
 
@@ -93,9 +93,14 @@ class AnchorJobSpec(JobSpec, ABC):
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
-            digested={**self.digested(), **shards},
         )
-        return replace(receipt, weights_read=read, reference_weights_read=reference_read)
+        digest = digest_json({**self.digested(), **shards})
+        return replace(
+            receipt,
+            parameters_digest=digest,
+            weights_read=read,
+            reference_weights_read=reference_read,
+        )
 
 
 @dataclass(frozen=True)

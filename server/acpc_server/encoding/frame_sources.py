@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import torch
 from acpc.contract import NumericMode, PerturbationSet, Views
 from torch import Tensor
 
-from acpc_server.encoding.views import Draw, View, distinct_views, draw_views, unchanged
+from acpc_server.encoding.views import Draw, View, draw_views, unchanged
 from acpc_server.engine import latent_dtype, to_device
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
@@ -23,28 +22,27 @@ KEY_BYTES = 16
 _Place: TypeAlias = tuple[int, int, int]
 
 
-@dataclass(frozen=True)
-class FrameSource:
+class FrameSource(NamedTuple):
     """Frames that are encoded together: one of a request's, a view it sends, or one drawn of them.
 
     Attributes:
         key: Equal for equal latents: covers checkpoint, arithmetic and content.
         pixels: The request's frames, uint8 (m, height, width, 3).
         start: First of those that it takes.
-        count: Number of frames.
+        frames: Number of frames.
         drawn: The view to draw of them; None for the frames as they are.
     """
 
     key: bytes
     pixels: np.ndarray
     start: int
-    count: int
+    frames: int
     drawn: tuple[PerturbationSet, View] | None = None
 
     @property
     def place(self) -> _Place:
         """Which frames of which array."""
-        return id(self.pixels), self.start, self.count
+        return id(self.pixels), self.start, self.frames
 
     def located(self, error: AcpcError) -> AcpcError:
         """Return the error of a view like this one with the field of this request."""
@@ -72,8 +70,10 @@ class FrameSources:
             for row, frame in enumerate(frames)
         ]
 
-    def views(self, history: Sequence[FrameSource], views: Views) -> list[list[FrameSource]]:
-        """Make sources of each distinct view of a history that is given by its own sources.
+    def views(
+        self, history: Sequence[FrameSource], views: Views, distinct: Sequence[View]
+    ) -> list[list[FrameSource]]:
+        """Make sources of ``distinct`` views of a history that is given by its own sources.
 
         None stand for the history itself: its latents must be the same bits, or rounding would
         make an unchanged view look changed.
@@ -85,14 +85,14 @@ class FrameSources:
         whole = FrameSource(keys, history[0].pixels, 0, len(history))
         specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
         found: list[list[FrameSource]] = []
-        for view in distinct_views(views):
+        for view in distinct:
             spec, by_frame, stochastic = specs[view.spec_index]
             parts = [] if spec.changes_nothing else history if by_frame else [whole]
             draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
             text = f"{spec.digest}:{draw}".encode()
             found.append(
                 [
-                    FrameSource(_digest(x.key + text), x.pixels, x.start, x.count, (views, view))
+                    FrameSource(_digest(x.key + text), x.pixels, x.start, x.frames, (views, view))
                     for x in parts
                 ]
             )
@@ -113,8 +113,8 @@ class FrameSources:
             if alike:
                 inputs |= self._inputs(alike)
         made: list[Tensor | AcpcError] = [inputs[source.place] for source in sources]
-        for count in {source.count for source in sources if source.drawn}:
-            places = [p for p, x in enumerate(sources) if x.drawn and x.count == count]
+        for count in {source.frames for source in sources if source.drawn}:
+            places = [p for p, x in enumerate(sources) if x.drawn and x.frames == count]
             views = _drawn([sources[p] for p in places], inputs, between)
             for place, view in zip(places, views, strict=True):
                 made[place] = view
@@ -126,7 +126,7 @@ class FrameSources:
         """Make model input of what sources of one element type and size take, each frame once."""
         arrays, spans = {id(s.pixels): s.pixels for s in sources}, dict[int, range]()
         for source in sources:
-            key, rows = id(source.pixels), range(source.start, source.start + source.count)
+            key, rows = id(source.pixels), range(source.start, source.start + source.frames)
             span = spans.get(key, rows)
             spans[key] = range(min(span.start, rows.start), max(span.stop, rows.stop))
         # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
@@ -139,7 +139,7 @@ class FrameSources:
         for source in sources:
             key = id(source.pixels)
             found[source.place] = inputs[key].narrow(
-                0, source.start - spans[key].start, source.count
+                0, source.start - spans[key].start, source.frames
             )
         return found
 
@@ -147,7 +147,7 @@ class FrameSources:
 def drawing_of(sources: Iterable[FrameSource], pixels: int) -> float:
     """Price the drawing of sources at so many pixels a frame, as ``perturb.drawing_work``."""
     drawn = ((source, *source.drawn) for source in sources if source.drawn)
-    views = ((plan.specs[view.spec_index], source.count) for source, plan, view in drawn)
+    views = ((plan.specs[view.spec_index], source.frames) for source, plan, view in drawn)
     return drawing_work(views, pixels)
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources, drawing_of
-from acpc_server.encoding.views import distinct_views
+from acpc_server.encoding.views import View, view_rows
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
@@ -71,15 +71,17 @@ class HistorySources:
         clean: The frames of its history.
         views: The distinct views; one that is the history itself has no sources.
         extra: Frames beside them.
+        rows: Every requested view with its row among the distinct ones.
         proprio: That of history and extra frames, (h + n, width), where they come with it.
     """
 
     clean: list[FrameSource]
     views: list[list[FrameSource]]
     extra: list[FrameSource]
+    rows: list[tuple[View, int]]
     proprio: Tensor | None = None
 
-    @property
+    @cached_property
     def all(self) -> list[FrameSource]:
         """All sources."""
         return [*self.clean, *itertools.chain(*self.views), *self.extra]
@@ -87,7 +89,7 @@ class HistorySources:
     @cached_property
     def frames(self) -> int:
         """Number of frames of all sources."""
-        return sum(source.count for source in self.all)
+        return sum(source.frames for source in self.all)
 
     def key(self, text: str) -> bytes:
         """Return a key of what is encoded, in which order; covers ``text`` too."""
@@ -98,7 +100,7 @@ class HistorySources:
 
     def split(self, joined: Tensor) -> EncodedHistories:
         """Take :attr:`EncodedHistories.joined` of these sources apart."""
-        h, n = (sum(x.count for x in part) for part in (self.clean, self.extra))
+        h, n = (sum(x.frames for x in part) for part in (self.clean, self.extra))
         clean, views, extra = torch.split(joined, [h, h * len(self.views), n])
         return EncodedHistories(clean, views.reshape(len(self.views), h, -1), extra)
 
@@ -132,28 +134,37 @@ class HistoryEncoder:
         applied = applied_to(views)
         each = len(history) * applied.history + applied.goal  # frames of a view
         if isinstance(views, PerturbationSet):
-            count, field = len(distinct_views(views)), "perturbations.draws"
+            field = "perturbations.draws"
             pixels = math.prod(input_size(history.shape, model.card.image_size))
             largest = len(history) if applied.history else 1
             check_drawing(views.specs, largest, pixels, "perturbations.specs[{}]")
         else:
-            count, field = len(views), "explicit_views.shape"
-        beside = 0 if extra is None else len(extra)
-        self._check_frames(count, each, beside, field)
-        frames = len(history) + count * each + beside
+            field = "explicit_views.shape"
+        rows = view_rows(views)
+        first = {row: view for view, row in reversed(rows)}
+        distinct = [first[row] for row in range(len(first))]
+        beside, drawn = 0 if extra is None else len(extra), len(distinct) * each
+        if drawn + beside > self._max_frames:
+            raise InvalidArgument(
+                "observed_future.shape" if beside > drawn else field,
+                f"{len(distinct)} views of {each} frames and {beside} frames beside them are "
+                f"{drawn + beside} frames, over the limit of {self._max_frames}; split the request",
+                reason="TOO_MANY_FRAMES",
+            )
         what = "the history, its views and what is beside"
-        check_latents(self._engine, model, mode, frames, field, what)
+        check_latents(self._engine, model, mode, len(history) + drawn + beside, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         clean = sources.frames(history)
         frames_beside = [] if extra is None else sources.frames(extra)
         if isinstance(views, PerturbationSet) and applied.goal:  # drawn independently
-            drawn = sources.views(frames_beside, replace(views, seed=views.seed ^ 2**63))
-            frames_beside += [source for view in drawn for source in view or frames_beside]
+            goals = sources.views(frames_beside, replace(views, seed=views.seed ^ 2**63), distinct)
+            frames_beside += [source for view in goals for source in view or frames_beside]
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
             clean,
-            sources.views(clean, views) if applied.history else [[] for _ in range(count)],
+            sources.views(clean, views, distinct) if applied.history else [[] for _ in distinct],
             frames_beside,
+            rows,
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
 
@@ -167,9 +178,10 @@ class HistoryEncoder:
         listed = [*sources]
         if not listed:
             return 0.0, 0.0
-        calls = sum(x.count for x in listed) / self.frames_per_call(model, listed[0].pixels)
-        pixels = _pixels(model.card, listed[0])
-        drawing = drawing_of(listed, pixels)
+        calls = sum(x.frames for x in listed) / self.frames_per_call(model, listed[0].pixels)
+        drawing = drawing_of(
+            listed, math.prod(input_size(listed[0].pixels.shape, model.card.image_size))
+        )
         return calls + drawing / PIECE_WORK, drawing
 
     def encode(
@@ -186,7 +198,12 @@ class HistoryEncoder:
         Raises Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
         wanted = [source for sources in asked for source in sources.all]
-        found = self._latents(model, wanted, context, mode)
+        cache = self._engine.latents
+        kept = cache.get([source.key for source in wanted])
+        missing = [source for source in wanted if source.key not in kept]
+        fresh = self._fresh(model, missing, context, mode)
+        cache.put({key: x for key, x in fresh.items() if isinstance(x, Tensor)})
+        found = {**kept, **fresh}
         encoded = [_encoded(sources, found) for sources in asked]
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
@@ -215,7 +232,7 @@ class HistoryEncoder:
             sources.key(f"{type(context).__name__}{context.priority}"),
         )
         if (kept := cache.get([key]).get(key)) is None:
-            fresh = self._fresh(model, sources.all, context, mode, merge=False)
+            fresh = self._fresh(model, sources.all, context, mode)
             if isinstance(encoded := _encoded(sources, fresh), AcpcError):
                 raise encoded
             cache.put({key: encoded.joined})
@@ -223,23 +240,8 @@ class HistoryEncoder:
             encoded = sources.split(kept)
         if sources.proprio is None:
             return encoded
-        slots = self._engine.embed_proprio(model, sources.proprio, context, mode, merge=False)
+        slots = self._engine.embed_proprio(model, sources.proprio, context, mode)
         return encoded.with_slots(slots)
-
-    def _latents(
-        self,
-        model: FrozenWorldModel,
-        sources: Sequence[FrameSource],
-        context: RequestContext,
-        mode: NumericMode,
-    ) -> _Found:
-        """Return latents of every source, from the cache where it has them."""
-        cache = self._engine.latents
-        kept = cache.get([source.key for source in sources])
-        missing = [source for source in sources if source.key not in kept]
-        fresh = self._fresh(model, missing, context, mode)
-        cache.put({key: x for key, x in fresh.items() if isinstance(x, Tensor)})
-        return {**kept, **fresh}
 
     def _fresh(
         self,
@@ -247,28 +249,26 @@ class HistoryEncoder:
         sources: Iterable[FrameSource],
         context: RequestContext,
         mode: NumericMode,
-        *,
-        merge: bool = True,
     ) -> _Found:
-        """Encode every source, each once; ``merge`` as :meth:`DeviceClient.encode`."""
+        """Encode every source, each once."""
         found: _Found = {}
         distinct = {source.key: source for source in sources}
         maker = FrameSources(model.card, mode, self._engine.device)
         for group in self._grouped(model.card, [*distinct.values()], context):
-            pixels = _pixels(model.card, group[0])
+            pixels = math.prod(input_size(group[0].pixels.shape, model.card.image_size))
             with self._engine.drawing(drawing_of(group, pixels), context) as turn:
                 made, drawn, same = maker.make(group, turn)
             encoded = torch.empty(0, model.card.latent_dim)
             if frames := [x for x in made if isinstance(x, Tensor)]:
                 given = model, torch.cat(frames), context, mode
-                encoded = self._engine.encode(*given, merge=merge)
+                encoded = self._engine.encode(*given)
             row = 0
             for source, x in zip(group, made, strict=True):
                 if isinstance(x, AcpcError):
                     found[source.key] = x
                 else:
-                    found[source.key] = encoded[row : row + source.count]
-                    row += source.count
+                    found[source.key] = encoded[row : row + source.frames]
+                    row += source.frames
             for place, is_history in zip(drawn, to_host(same).tolist(), strict=True):
                 if is_history:  # known after the encoder: nothing more waits
                     found[group[place].key] = None
@@ -285,45 +285,31 @@ class HistoryEncoder:
         most = frames_per_call(self._engine.device.type, context.priority, card, *size)
         for source in sources:
             group.append(source)
-            count += source.count
+            count += source.frames
             if count >= most:
                 yield group
                 group, count = [], 0
         if group:
             yield group
 
-    def _check_frames(self, views: int, frames: int, extra: int, field: str) -> None:
-        total = views * frames + extra
-        if total > self._max_frames:
-            raise InvalidArgument(
-                "observed_future.shape" if extra > views * frames else field,
-                f"{views} views of {frames} frames and {extra} frames beside them are {total} "
-                f"frames, over the limit of {self._max_frames}; split the request",
-                reason="TOO_MANY_FRAMES",
-            )
-
-
-def _pixels(card: ModelCard, source: FrameSource) -> int:
-    return math.prod(input_size(source.pixels.shape, card.image_size))
-
 
 def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcError:
     try:
         clean = torch.cat([_latents_of(source, found) for source in asked.clean])  # (h, dim)
-        views = torch.stack([_view_of(view, found, clean) for view in asked.views])
+        views = torch.stack(
+            [
+                torch.cat([_latents_of(source, found, clean) for source in view])
+                if view
+                else clean  # the view is the history itself
+                for view in asked.views
+            ]
+        )
         beside = [_latents_of(source, found) for source in asked.extra if not source.drawn]
         own = torch.cat([clean[:0], *beside])
         extra = torch.cat([own[:0], *(_latents_of(x, found, own) for x in asked.extra)])
     except AcpcError as error:
         return error
     return EncodedHistories(clean, views, extra)
-
-
-def _view_of(view: Sequence[FrameSource], found: _Found, clean: Tensor) -> Tensor:
-    """Return latents of a view; where it is the history itself, those of ``clean`` (h, dim)."""
-    if not view:
-        return clean
-    return torch.cat([_latents_of(source, found, clean) for source in view])
 
 
 def _latents_of(source: FrameSource, found: _Found, clean: Tensor | None = None) -> Tensor:
@@ -333,7 +319,7 @@ def _latents_of(source: FrameSource, found: _Found, clean: Tensor | None = None)
         raise source.located(latents)
     if latents is None:
         assert clean is not None  # noqa: S101 - views alone can be their history
-        return clean[source.start : source.start + source.count]
+        return clean[source.start : source.start + source.frames]
     return latents
 
 

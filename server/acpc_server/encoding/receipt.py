@@ -17,6 +17,7 @@ from acpc_server.models import ModelCard
 from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
+_CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def make_receipt(
@@ -28,19 +29,19 @@ def make_receipt(
     anchors_digest: str,
     perturbation_digest: str,
     parameters: Mapping[str, Any],
-    digested: Mapping[str, Any] | None = None,
+    program: str = "",
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; their digest is that of ``digested``, or of all.
+    number; ``program`` is what computed its rollouts, empty for eager.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
         reference_digest=reference.digest if reference else "",
         anchors_digest=anchors_digest,
         perturbation_digest=perturbation_digest,
-        parameters_digest=digest_json(parameters if digested is None else digested),
+        parameters_digest=digest_json(parameters),
         code_version=CODE_VERSION,
         numeric_mode=mode,
         device=device_name(device),
@@ -50,6 +51,7 @@ def make_receipt(
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
         weights_read=checkpoint.weights_read if isinstance(checkpoint, ModelCard) else "",
+        program=program,
     )
 
 
@@ -61,8 +63,7 @@ def receipt_from_json(record: Mapping[str, Any]) -> Receipt:
 
 def digest_json(value: Mapping[str, Any]) -> str:
     """sha256 of the canonical JSON of ``value``."""
-    text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()
+    return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
 class ArraysDigest:

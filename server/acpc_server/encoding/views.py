@@ -37,8 +37,13 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
     """List every requested view with its row among the views that differ."""
     if not isinstance(views, PerturbationSet):
         return [(View(0, row), row) for row in range(len(views))]
-    rows = {view: row for row, view in enumerate(distinct_views(views))}
-    return [(view, rows.get(view, rows[View(view.spec_index, 0)])) for view in all_views(views)]
+    rows: list[tuple[View, int]] = []
+    first = 0  # row of a spec's first view
+    for index, spec in enumerate(views.specs):
+        differ = is_stochastic(spec)
+        rows += [(View(index, draw), first + draw * differ) for draw in range(views.draws)]
+        first += views.draws if differ else 1
+    return rows
 
 
 def views_digest(views: Views) -> str:

@@ -8,17 +8,11 @@ so that the bits of every other row are the same with and without equal rows.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 import numpy as np
-import structlog
 import torch
 from torch import Tensor
 
-from acpc_server.engine.accelerator import release_cache
-from acpc_server.errors import shortage
-
-log = structlog.get_logger("acpc.engine")
 # Errors of torch after which every further call of the process fails too.
 _ACCELERATOR = re.compile(
     r"\b(CUDA|HIP|SYCL|MPS|Level.?Zero)( (driver|backend))? error|cuDNN error"
@@ -29,19 +23,9 @@ _ACCELERATOR = re.compile(
 _HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
 
 
-def in_halves(compute: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
-    """Compute rows, the first axis of every input; in halves when memory runs out."""
-    rows = len(inputs[0])
-    try:
-        return compute(*inputs)
-    except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
-        short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
-        if rows == 1 or not short:
-            raise
-        log.warning("device_out_of_memory", rows=rows)
-    release_cache()
-    halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
-    return torch.cat([in_halves(compute, *half) for half in halves])
+def is_finite(rows: Tensor) -> bool:
+    """Return whether all numbers are finite."""
+    return bool(torch.isfinite(rows).all())
 
 
 def equal_rows(*columns: Tensor) -> Tensor | None:
@@ -57,12 +41,6 @@ def equal_rows(*columns: Tensor) -> Tensor | None:
     rows = joined.view(np.dtype((np.void, joined.strides[0])))[:, 0]
     _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
     return None if len(first) == len(rows) else torch.from_numpy(first[inverse])
-
-
-def share_rows(answers: Tensor, *columns: Tensor) -> Tensor:
-    """Return the answers (n, ...), equal rows of the inputs sharing the first one's answer."""
-    first = equal_rows(*columns)
-    return answers if first is None else answers[first]
 
 
 def accelerator_failed(error: BaseException) -> bool:

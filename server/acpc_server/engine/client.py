@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -17,11 +18,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from acpc_server.engine.accelerator import pinned, to_device
-from acpc_server.engine.answers import equal_rows, share_rows
+from acpc_server.engine.answers import equal_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
-from acpc_server.engine.device import Device, DeviceContext
-from acpc_server.engine.host import by_work, own_threads
+from acpc_server.engine.device import Call, Device, DeviceContext
+from acpc_server.engine.host import own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.programs import StepPrograms
 from acpc_server.engine.self_test import check_product
@@ -54,7 +55,6 @@ DRAWING = 2
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
-U = TypeVar("U")
 
 
 @dataclass(frozen=True)
@@ -80,22 +80,17 @@ class Work(Generic[T]):
     drawing: float
     finish: Callable[[Any], T]
 
-    def then(self, finish: Callable[[T], U]) -> Work[U]:
-        """Return the same work with another answer, made of this one."""
-        made = self.finish
-        return replace(self, finish=lambda found: finish(made(found)))  # type: ignore[arg-type,return-value]
-
 
 class DeviceClient:
     """Encodes and rolls out on the device for any thread, interactive chunks before job chunks.
 
-    Interactive chunks of one kind that wait together share a device call. Job chunks never do: a
-    job is cut by its own shape alone, so that its numbers do not depend on what else was running.
+    Alike pairs that wait together share a device call. Nothing else does: a pool or a job is cut by
+    its own shape alone, so that its numbers do not depend on what else was running.
     Given a :class:`DeviceContext`, in the device's thread, everything is computed at once.
 
     Args:
         admission: Admits requests; one of its own when None.
-        merge: Whether chunks may share a device call.
+        merge: Whether pairs may share a device call.
         latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
         threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
@@ -195,13 +190,8 @@ class DeviceClient:
         frames: Float[Tensor, "n 3 height width"],
         context: RequestContext,
         mode: NumericMode,
-        *,
-        merge: bool = True,
     ) -> Float[Tensor, "n dim"]:
         """Projected embeddings of normalised frames, on the CPU: float32, in fp64 float64.
-
-        With ``merge`` an interactive request may share its device calls, whose size decides over
-        the last bits.
 
         Raises Cancelled, DeadlineExceeded: As the context, checked before every chunk;
         ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
@@ -209,16 +199,12 @@ class DeviceClient:
         """
         if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
             self.prepare(model, mode)
-        shape = tuple(frames.shape[1:])
-        size = frames_per_call(self.device.type, context.priority, model.card, *shape[1:])
-
-        def encode(part: Tensor) -> Tensor:
-            return self._device.for_mode(model, mode).encode(part)
-
-        compute = by_work(encoding_work(model.card, *shape[1:]), encode)
-        parts = [(part,) for part in torch.split(frames, size)]
-        kind = id(model), shape
-        return self._run("encode", mode, kind, parts, compute, size, context, merge=merge)
+        size = frames.shape[2:]
+        most = frames_per_call(self.device.type, context.priority, model.card, *size)
+        call = Call("encode", mode, encoding_work(model.card, *size), context)
+        return self._run(
+            call, most, lambda part: self._device.for_mode(model, mode).encode(part), frames
+        )
 
     def embed_proprio(
         self,
@@ -226,8 +212,6 @@ class DeviceClient:
         proprio: Float[Tensor, "*n width"],
         context: RequestContext,
         mode: NumericMode,
-        *,
-        merge: bool = True,
     ) -> Float[Tensor, "*n slot"]:
         """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
 
@@ -237,10 +221,7 @@ class DeviceClient:
             return embedder.embed_proprio(part)
 
         rows = proprio.reshape(-1, proprio.shape[-1])
-        parts = [(part,) for part in torch.split(rows, PROPRIO_ROWS)]
-        kind = (id(model), proprio.shape[-1])
-        size = PROPRIO_ROWS
-        found = self._run("proprio", mode, kind, parts, compute, size, context, merge=merge)
+        found = self._run(Call("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows)
         return found.reshape(*proprio.shape[:-1], -1)
 
     def rollout(
@@ -258,16 +239,11 @@ class DeviceClient:
         if context.priority is Priority.JOB:
             self.prepare(model, mode)
         steps = blocks.shape[1]
-        size = rollouts_per_call(self.device.type, context.priority, model.card, steps)
-
-        def roll(starts: Tensor, actions: Tensor) -> Tensor:
-            return self._device.roll(model, mode, context, starts, actions)
-
-        compute = by_work(rollout_work(model.card, steps), roll)
-        parts = list(zip(torch.split(histories, size), torch.split(blocks, size), strict=True))
-        kind = (id(model), histories.shape[1], steps)
-        out = self._run("rollout", mode, kind, parts, compute, size, context)
-        return share_rows(out, histories, blocks)
+        most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
+        call = Call("rollout", mode, rollout_work(model.card, steps), context)
+        out = self._run(call, most, partial(self._device.roll, model, call), histories, blocks)
+        first = equal_rows(histories, blocks)
+        return out if first is None else out[first]
 
     def rollout_pool(
         self,
@@ -283,22 +259,20 @@ class DeviceClient:
         There is one pool, or one for each history. ``past`` are the blocks that leave the earlier
         history frames. Equal candidates of a pool get equal predictions.
         """
-        horizon, dtype = pools.shape[2], latent_dtype(mode)
-        size = pool_candidates_per_call(self.device.type, len(histories), model.card, horizon)
-        by_candidate = pools.transpose(0, 1)  # (j, p, horizon, width)
+        horizon, dtype, count = pools.shape[2], latent_dtype(mode), len(histories)
+        most = pool_candidates_per_call(self.device.type, count, model.card, horizon)
+        call = Call("pool", mode, count * rollout_work(model.card, horizon), context)
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
-            return self._device.pool(model, mode, context, starts, before, part)
+            return self._device.pool(model, call, starts, before, part)
 
-        sized = by_work(len(histories) * rollout_work(model.card, horizon), compute)
-        parts = [(part,) for part in torch.split(by_candidate, size)]
-        kind = (id(model), tuple(histories.shape), tuple(by_candidate.shape[1:]))
-        out = self._run("pool", mode, kind, parts, sized, size, context, merge=False)
+        out = self._run(call, most, compute, pools.transpose(0, 1))  # (j, v, horizon, dim)
         rows = out.transpose(0, 1)
-        if any(equal_rows(pool) is not None for pool in pools):
-            runs = zip(out.chunk(len(pools), dim=1), pools, strict=True)
-            rows = torch.cat([share_rows(*pair).transpose(0, 1) for pair in runs])
+        firsts = [equal_rows(pool) for pool in pools]
+        if any(first is not None for first in firsts):
+            runs = zip(rows.chunk(len(pools)), firsts, strict=True)
+            rows = torch.cat([run if first is None else run[:, first] for run, first in runs])
         return rows
 
     def rollout_tangent(
@@ -318,14 +292,11 @@ class DeviceClient:
         load_derivatives()
         history, *_, height, width = histories.shape[1:]
         frames = frames_per_call(self.device.type, context.priority, model.card, height, width)
-        size = max(1, frames // (2 * history))  # a derivative travels with each frame
-        columns = [torch.split(x, size) for x in (histories, directions, blocks)]
-        compute = by_work(
-            encoding_work(model.card, height, width) * 2 * history, partial(rollout_tangent, model)
-        )
-        kind = (id(model), tuple(histories.shape[1:]), blocks.shape[1])
-        parts, mode = list(zip(*columns, strict=True)), NumericMode.FP32
-        return self._run("tangent", mode, kind, parts, compute, size, context, merge=False)
+        most = max(1, frames // (2 * history))  # a derivative travels with each frame
+        work = encoding_work(model.card, height, width) * 2 * history
+        call = Call("tangent", NumericMode.FP32, work, context)
+        columns = histories, directions, blocks
+        return self._run(call, most, partial(rollout_tangent, model), *columns)
 
     def verify(self, context: RequestContext) -> None:
         """Have the device compute a known product; this server leaves where it is another one.
@@ -345,41 +316,27 @@ class DeviceClient:
         self.owner.close()
         self._programs.close()
 
-    def _run(
-        self,
-        primitive: str,
-        mode: NumericMode,
-        kind: tuple[Hashable, ...],
-        parts: Sequence[tuple[Tensor, ...]],
-        work: Callable[..., Tensor],
-        max_rows: int,
-        context: RequestContext,
-        *,
-        merge: bool = True,
-    ) -> Tensor:
-        """Compute the parts, rows first, one device call or a share of one each."""
-        compute = partial(self._device.compute, primitive, mode, work)
-        # Pinned in the caller's thread, so that the device's spends no time on copies.
-        ready = (tuple(pinned(x, self.device) for x in part) for part in parts)
-        if isinstance(context, DeviceContext):
-            return torch.cat([rows for part in ready for rows in compute([part])])
-        merge = merge and self._merge and context.priority is Priority.INTERACTIVE
-        kind, outputs = (primitive, mode, *kind), []
-        for part in ready:
-            rows = len(part[0])
-            chunk = Chunk(primitive, kind, part, rows, compute, context, merge, max_rows)
-            outputs.append(self._result(chunk))
+    def _run(self, call: Call, most: int, work: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+        """Compute the rows of some columns, at most so many in a device call."""
+        at_once, outputs = isinstance(call.context, DeviceContext), []
+        for part in zip(*(torch.split(column, most) for column in columns), strict=True):
+            # Pinned in the caller's thread, so that the device's spends no time on copies.
+            ready = [pinned(x, self.device) for x in part]
+            compute, rows = partial(self._device.compute, call, work, *ready), len(part[0])
+            if not at_once:
+                chunk = Chunk(call.primitive, "", compute, rows, _each, call.context, False, rows)
+                compute = partial(self._result, chunk)
+            outputs.append(compute())
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _chunk(self, work: Work[Any], context: RequestContext, loop: Any = None) -> Chunk:  # noqa: ANN401
-        kind = (work.primitive, *work.kind)
         merge = self._merge and work.primitive == "pair"  # certificates follow from one request
 
         def at_once(payloads: Sequence[Any]) -> Sequence[Any]:
             return work.compute(payloads, DeviceContext())
 
         sizes = work.rows, at_once, context, merge, work.max_rows
-        return Chunk(work.primitive, kind, work.payload, *sizes, loop)
+        return Chunk(work.primitive, work.kind, work.payload, *sizes, loop)
 
     def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
         """Queue a chunk and wait for its answer in this thread."""
@@ -396,3 +353,7 @@ class DeviceClient:
             if not future.cancel() and future.done():  # at the last moment, or by this error
                 return future.result()
             raise DeadlineExceeded(PASSED) from None
+
+
+def _each(payloads: Sequence[Callable[[], Tensor]]) -> Sequence[Tensor]:
+    return [compute() for compute in payloads]

@@ -10,15 +10,11 @@ from pathlib import Path
 from resource import getpagesize
 
 import torch
-from torch import Tensor
 
 from acpc_server.engine.accelerator import held_memory
 from acpc_server.observe import Metrics
 
 _STATUS = Path("/proc/self/statm")
-# Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
-# nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
-THREADED_WORK = 4e8
 # Of OpenMP and, where torch has it, of MKL.
 _SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")
 
@@ -33,22 +29,6 @@ def report_memory(device: torch.device, metrics: Metrics) -> None:
         gauge.labels("resident").set_function(
             lambda: int(_STATUS.read_text().split()[1]) * getpagesize()
         )
-
-
-def by_work(row_work: float, compute: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Wrap ``compute`` so that small calls run on one thread, others on the calling thread's.
-
-    ``row_work`` is parameters x tokens of one row. The choice depends on the call's shape alone:
-    sums rounded on one thread and on two may differ in their last bits.
-    """
-
-    def on_threads(*inputs: Tensor) -> Tensor:
-        if row_work * len(inputs[0]) >= THREADED_WORK:
-            return compute(*inputs)
-        with own_threads(1):
-            return compute(*inputs)
-
-    return on_threads
 
 
 @contextmanager

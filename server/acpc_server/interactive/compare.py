@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -31,7 +31,6 @@ from acpc_server.encoding import (
     check_latents,
     make_receipt,
     predictions_not_finite,
-    view_rows,
     views_digest,
 )
 from acpc_server.engine import (
@@ -108,28 +107,28 @@ class PairComparer:
         sources = self._encoder.sources(model, history, views, future, mode, proprio)
         what = f"{_horizon(request)} steps of one view"
         check_latents(self._engine, model, mode, 2 * _horizon(request), "action_blocks.shape", what)
-        arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
-        receipt = make_receipt(
-            mode,
-            self._engine.device,
-            checkpoint=model.card,
-            anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
-            perturbation_digest=views_digest(views),
-            parameters={"weights": list(request.weights)},
-        )
         calls, drawing = self._encoder.work(model, sources.all)
-        rollouts = (1 + len(sources.views)) / self._rollouts(
-            model, context, len(request.action_blocks)
+        context.price(
+            calls
+            + (1 + len(sources.views)) / self._call_rows(model, context, request.action_blocks)
         )
-        context.price(calls + rollouts)
+        arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
 
         def finish(measured: _Measured) -> PairComparison:
             results = (
                 PairResult(view.spec_index, view.draw, *measured.views[row])
-                for view, row in view_rows(views)
+                for view, row in sources.rows
             )
-            made = replace(receipt, program=measured.program or "")
-            return PairComparison(tuple(results), made)
+            receipt = make_receipt(
+                mode,
+                self._engine.device,
+                checkpoint=model.card,
+                anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
+                perturbation_digest=views_digest(views),
+                parameters={"weights": list(request.weights)},
+                program=measured.program or "",
+            )
+            return PairComparison(tuple(results), receipt)
 
         return Work(
             "pair",
@@ -180,20 +179,20 @@ class PairComparer:
                 given = batch.histories[rows], batch.blocks[rows]
                 return self._engine.rollout(model, *given, context, mode)
 
-            size = self._rows_held(model, context, batch.blocks.shape[1])
-            measured = iter(batch.measure(rolled, size))
+            call = self._call_rows(model, context, pairs[0].blocks)
+            held = held_rows(model.card, len(pairs[0].blocks))
+            measured = iter(batch.measure(rolled, max(1, held // call) * call))
         found = [one if isinstance(one, AcpcError) else next(measured) for one in encoded]
         return [
             one if isinstance(one, AcpcError) else _Measured(one, context.program) for one in found
         ]
 
-    def _rows_held(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
-        """Return how many rows' predictions are held at a time, in whole device calls."""
-        call = self._rollouts(model, context, blocks)
-        return max(1, held_rows(model.card, blocks) // call) * call
-
-    def _rollouts(self, model: FrozenWorldModel, context: RequestContext, blocks: int) -> int:
-        return rollouts_per_call(self._engine.device.type, context.priority, model.card, blocks)
+    def _call_rows(
+        self, model: FrozenWorldModel, context: RequestContext, blocks: np.ndarray
+    ) -> int:
+        """Return how many histories one device call rolls out under so many blocks each."""
+        device = self._engine.device.type
+        return rollouts_per_call(device, context.priority, model.card, len(blocks))
 
 
 @dataclass(frozen=True)
@@ -214,7 +213,7 @@ class _Batch:
         pair_of = torch.tensor([place for place, span in enumerate(spans) for _ in span])
         return _Batch(
             torch.cat([x for _, latents in pairs for x in (latents.clean[None], latents.views)]),
-            torch.stack([torch.from_numpy(pair.blocks) for pair, _ in pairs])[pair_of],
+            torch.from_numpy(np.stack([pair.blocks for pair, _ in pairs]))[pair_of],
             torch.stack([pair.weights for pair, _ in pairs])[pair_of],
             torch.stack([latents.extra for _, latents in pairs])[pair_of],
             spans,

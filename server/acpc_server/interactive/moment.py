@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -14,6 +14,7 @@ from acpc.contract import (
     CandidatePool,
     CostReduction,
     NumericMode,
+    PerturbationSet,
     PlannerMoment,
     PlanStart,
     Receipt,
@@ -110,7 +111,8 @@ class Moment:
     @property
     def view_count(self) -> int:
         """Views asked for, equal ones included."""
-        return len(view_rows(self.asked_views))
+        views = self.asked_views
+        return len(views.specs) * views.draws if isinstance(views, PerturbationSet) else len(views)
 
     @property
     def apply_to(self) -> ApplyTo:
@@ -197,15 +199,15 @@ class Moment:
         arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
         applied = {} if self.apply_to is ApplyTo.HISTORY else {"apply_to": str(self.apply_to)}
         own = {"cost_reduction": self.reduction, **self.request.costs, **applied}
-        made = make_receipt(
+        return make_receipt(
             self.mode,
             self.engine.device,
             checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
             parameters={**own, **parameters},
+            program=program or "",
         )
-        return replace(made, program=program or "")
 
     # A planner asks for one pool after another from the same frames.
     @cached_property

@@ -53,11 +53,14 @@ class Draws(np.random.Generator):
         if self._device.type != "cpu":
             return normals_from(self._bits(first, count).flatten()).view(*shape)
         out = torch.empty(self.views, count)
-        for row, key in zip(out, self._keys, strict=True):
-            words = host_philox(key, first=first)
-            for part in torch.split(row, _CHUNK):
-                raw = words.random_raw(-(-len(part) // 2)).view(np.int32)
-                normals_from(torch.from_numpy(raw)[: len(part)], out=part)
+        together = max(1, _CHUNK // max(1, count))
+        for start in range(0, self.views, together):
+            rows = slice(start, start + together)
+            words = [host_philox(key, first=first) for key in self._keys[rows]]
+            for part in torch.split(out[rows], _CHUNK, dim=1):
+                size = part.shape[1]
+                raw = np.stack([one.random_raw(-(-size // 2)) for one in words]).view(np.int32)
+                normals_from(torch.from_numpy(raw[:, :size]).flatten(), out=part.view(-1))
         return out.view(*shape)
 
     def uniforms(self, shape: Sequence[int]) -> Float32[Tensor, "..."]:

@@ -82,7 +82,8 @@ class Method:
         self.handling = metrics.rpc_handling.labels(*labels)
         self.messages = metrics.stream_message.labels(*labels)
         self._request: Any = GetMessageClass(descriptor.input_type)
-        self._removed = RemovedFields(descriptor.input_type)
+        removed = RemovedFields(descriptor.input_type)
+        self._removed = removed.find if removed else None
 
     def parse(self, data: bytes) -> Any:  # noqa: ANN401 - a message of any type
         """Parse a message.
@@ -98,7 +99,7 @@ class Method:
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
-        if found := self._removed.find(data):
+        if self._removed is not None and (found := self._removed(data)):
             raise InvalidArgument(found, "was removed in this release; see CHANGELOG")
         return message
 
@@ -108,6 +109,7 @@ class Call:
 
     Attributes:
         caller: What limits count by: the principal, or the connection of an unknown one.
+        task: What serves it.
         small: Whether its latest message is to be worked on where it was read.
         active: Whether its caller is still there.
     """
@@ -126,7 +128,9 @@ class Call:
         self._context = context
         self._limits = limits
         self._workers = workers
-        self._task = asyncio.current_task()
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101 - a coroutine runs in one
+        self.task = task
         self._interrupted: AcpcError | None = None
         self._bytes = 0  # of its latest message, counted in the limits
         self._open = True
@@ -231,14 +235,14 @@ class Call:
 
     def interrupt(self, error: AcpcError) -> None:
         """End the call with an error, whatever it waits for. For the event loop's thread."""
-        if self._interrupted is None and self._task is not None:
+        if self._interrupted is None:
             self._interrupted = error
-            self._task.cancel()
+            self.task.cancel()
 
     def interruption(self) -> AcpcError | None:
         """Return why the call's task was cancelled, when it was not the caller that left."""
-        if self._interrupted is not None and self._task is not None:
-            self._task.uncancel()
+        if self._interrupted is not None:
+            self.task.uncancel()
         return self._interrupted
 
     def named(self, error: AcpcError) -> AcpcError:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from acpc.contract import (
     OwnPool,
@@ -49,8 +49,9 @@ MAX_REQUEST_SECONDS = 300.0
 # since a planner cannot continue without them.
 ADMITTED = 1.0
 FIRST = "the first message of a stream is its start"
+# What the device does for a request, and what makes a message of its answer.
 T = TypeVar("T")
-Answer = TypeVar("Answer", PairComparison, PoolCertificate, PairedPlans)
+Prepared: TypeAlias = tuple[Work[Any], Callable[[Any], T]]
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class DiagnosticServicer:
     ) -> pb.ComparePairResponse:
         """Compare one pair."""
         with self._admitted(context) as admitted:
-            prepare = partial(self._pair, request)
+            prepare = partial(self._pair, request, admitted)
             return await self._answer(context, admitted, request.checkpoint, prepare)
 
     async def ComparePairs(
@@ -87,7 +88,7 @@ class DiagnosticServicer:
                 with self._admitted(context, share) as one:
                     share = ADMITTED
                     pair = request.pair
-                    prepare = partial(self._pair, pair)
+                    prepare = partial(self._pair, pair, one)
                     found = await self._answer(context, one, pair.checkpoint, prepare)
                     answer.response.CopyFrom(found)
             except AcpcError as error:
@@ -102,7 +103,7 @@ class DiagnosticServicer:
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
         with self._admitted(context) as admitted:
-            prepare = partial(self._pool, request)
+            prepare = partial(self._pool, request, admitted)
             return await self._answer(context, admitted, request.checkpoint, prepare)
 
     async def Plan(self, messages: Messages, context: Call) -> AsyncIterator[pb.PlanResponse]:
@@ -119,7 +120,7 @@ class DiagnosticServicer:
                     answer = pb.PlanResponse(started=started)
                 else:
                     answer = pb.PlanResponse()
-                    prepare = partial(_next_pool, moment, message, identity)
+                    prepare = partial(_next_pool, moment, message, identity, one)
                     with _of_plan():
                         found = await self._answer(context, one, None, prepare)
                     answer.certificate.CopyFrom(found)
@@ -134,26 +135,23 @@ class DiagnosticServicer:
         with self._admitted(context) as admitted:
             return await context.aside(self._paired, request, admitted)
 
-    @contextmanager
-    def _admitted(self, call: Call, share: float = WAIT_SHARE) -> Iterator[RequestContext]:
-        """Count a request while the block computes it; whatever works on it then stops."""
+    def _admitted(
+        self, call: Call, share: float = WAIT_SHARE
+    ) -> AbstractContextManager[RequestContext]:
+        """Count a request while the block computes it, as :meth:`Admission.request`."""
         remaining = call.remaining()
         seconds = min(MAX_REQUEST_SECONDS, MAX_REQUEST_SECONDS if remaining is None else remaining)
         context = RequestContext(Priority.INTERACTIVE, seconds, caller=call.caller)
-        try:
-            with self._admission.request(call.method.name, context, share):
-                yield context
-        finally:
-            context.cancel()
+        return self._admission.request(call.method.name, context, share)
 
     async def _answer(
         self,
         call: Call,
         context: RequestContext,
         ref: receipt_pb2.CheckpointRef | None,
-        prepare: Callable[[RequestContext, CachedCheckpoint | None], Work[T]],
+        prepare: Callable[[CachedCheckpoint | None], Prepared[T]],
     ) -> T:
-        """Prepare a request's work, have the device do it, and make the answer.
+        """Prepare a request's work, have the device do it, and write the answer.
 
         All but the device's part is done here, on the event loop, where it takes no longer than a
         millisecond or so. A worker does it for a large message, a checkpoint ``ref`` that is to be
@@ -161,35 +159,40 @@ class DiagnosticServicer:
         """
         loaded = None if ref is None else self._checkpoints.at_hand(ref.name, ref.weights)
         if call.small and (ref is None or loaded is not None):
-            work = prepare(context, loaded)
+            work, write = prepare(loaded)
             if not self._engine.is_large(work):
-                return work.finish(await self._engine.ask(work, context))
-            return await call.aside(self._engine.run, work, context)
-        return await call.aside(lambda: self._engine.run(prepare(context, loaded), context))
+                return write(work.finish(await self._engine.ask(work, context)))
+            return await call.aside(lambda: write(self._engine.run(work, context)))
+
+        def whole() -> T:
+            work, write = prepare(loaded)
+            return write(self._engine.run(work, context))
+
+        return await call.aside(whole)
 
     def _pair(
         self,
         request: pb.ComparePairRequest,
         context: RequestContext,
         loaded: CachedCheckpoint | None,
-    ) -> Work[pb.ComparePairResponse]:
+    ) -> Prepared[pb.ComparePairResponse]:
         asked = read(PairRequest, request)
         identity = request_id(asked)
         require_views(asked.views)
         checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
         work = self._comparison.work(checkpoint, asked, context)
-        return work.then(lambda found: _answered(found, identity, context).to_message())
+        return work, partial(_written, identity, context)
 
     def _pool(
         self,
         request: pb.CertifyPoolRequest,
         context: RequestContext,
         loaded: CachedCheckpoint | None,
-    ) -> Work[pb.CertifyPoolResponse]:
+    ) -> Prepared[pb.CertifyPoolResponse]:
         asked = read(PoolRequest, request)
         identity, moment = request_id(asked), self._prepare(asked, loaded)
         work = pool_work(moment, asked.candidates, context, asked)
-        return work.then(lambda found: _answered(found, identity, context).to_message())
+        return work, partial(_written, identity, context)
 
     def _paired(
         self, request: pb.PlanPairedRequest, context: RequestContext
@@ -204,7 +207,8 @@ class DiagnosticServicer:
             RETURNS[asked.returns],
             choices=asked.choices,
         ).run(context)
-        return _answered(plans, identity, context).to_message()
+        answer: pb.PlanPairedResponse = _written(identity, context, plans)
+        return answer
 
     def _prepare(self, asked: PlannerMoment, loaded: CachedCheckpoint | None = None) -> Moment:
         require_views(asked.views)
@@ -233,7 +237,7 @@ def _next_pool(
     identity: str,
     context: RequestContext,
     _: CachedCheckpoint | None,
-) -> Work[pb.PlanCertificate]:
+) -> Prepared[pb.PlanCertificate]:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool, or another start")
     pool, sampled = message.pool, None
@@ -250,14 +254,14 @@ def _next_pool(
         sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
         work = pool_work(moment, sampled, context)
 
-    def finish(found: PoolCertificate) -> pb.PlanCertificate:
+    def write(found: PoolCertificate) -> pb.PlanCertificate:
         return pb.PlanCertificate(
             iteration=pool.iteration,
-            certificate=_answered(found, identity, context).to_message(),
+            certificate=_written(identity, context, found),
             candidates=None if sampled is None else write_tensor(sampled),
         )
 
-    return work.then(finish)
+    return work, write
 
 
 @contextmanager
@@ -274,9 +278,11 @@ def _of_plan() -> Iterator[None]:
         raise error.below("pool" if ours else "start") from error
 
 
-def _answered(found: Answer, identity: str, context: RequestContext) -> Answer:
-    """Return an answer with its request's id, and the seconds that it waited and computed."""
-    return replace(found, request_id=identity, timing=_spent(context))
+def _written(
+    identity: str, context: RequestContext, found: PairComparison | PoolCertificate | PairedPlans
+) -> Any:  # noqa: ANN401 - a message of any type
+    """Write an answer with its request's id, and the seconds that it waited and computed."""
+    return replace(found, request_id=identity, timing=_spent(context)).to_message()
 
 
 def _spent(context: RequestContext) -> Timing:

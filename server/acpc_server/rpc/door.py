@@ -59,7 +59,7 @@ class Door(grpc.GenericRpcHandler):
     ) -> None:
         self.identify = identify
         self.long_calls: set[Call] = set()
-        self.paused = 0
+        self._paused = 0
         self._metrics = metrics
         self._limits = limits
         self._handlers: dict[str, Any] = {}
@@ -139,6 +139,15 @@ class Door(grpc.GenericRpcHandler):
         server.add_generic_rpc_handlers((self,))
         return server
 
+    async def pause(self) -> None:
+        """Have a caller over its limit wait before it hears of that."""
+        if self._paused < MAX_PAUSED:
+            self._paused += 1
+            try:
+                await asyncio.sleep(max(PAUSE_SECONDS, self._paused / MAX_REFUSED))
+            finally:
+                self._paused -= 1
+
     async def _readmit(self) -> None:
         """End long calls whose callers may no longer make them, again and again."""
         while True:
@@ -170,7 +179,13 @@ class _Served:
         call = Call(self.method, context, self.limits, self.workers)
         try:
             call.identify(self.door.identify)
-            await self._count(call)
+            try:
+                leave = self.limits.enter(call.caller, *self.counted)
+            except ResourceExhausted:
+                await self.door.pause()
+                raise
+            # What it holds is counted until its answer has left: one not taken holds memory.
+            call.task.add_done_callback(leave)
             answer = await self._answer(call, context)
             call.end("OK")
             return answer
@@ -191,22 +206,6 @@ class _Served:
             self.door.long_calls.discard(call)
         await _abort(context, status)
         return None
-
-    async def _count(self, call: Call) -> None:
-        """Count what the call holds until its answer has left: one not taken holds memory."""
-        try:
-            leave = self.limits.enter(call.caller, *self.counted)
-        except ResourceExhausted:
-            if self.door.paused < MAX_PAUSED:
-                self.door.paused += 1
-                try:
-                    await asyncio.sleep(max(PAUSE_SECONDS, self.door.paused / MAX_REFUSED))
-                finally:
-                    self.door.paused -= 1
-            raise
-        task = asyncio.current_task()
-        assert task is not None  # noqa: S101 - a coroutine runs in one
-        task.add_done_callback(lambda _: leave())
 
     async def _answer(self, call: Call, context: Any) -> bytes | None:  # noqa: ANN401
         """Read the message and have it answered; returns the answer, unless all were sent."""

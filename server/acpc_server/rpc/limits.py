@@ -88,8 +88,8 @@ class Limits:
         self._line: dict[Read, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def enter(self, caller: str, *what: str) -> Callable[[], None]:
-        """Count one of each of ``what`` for a caller; returns what undoes it.
+    def enter(self, caller: str, *what: str) -> Callable[..., None]:
+        """Count one of each of ``what`` for a caller; returns what undoes it, called with anything.
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
@@ -113,7 +113,7 @@ class Limits:
         for name in counted:
             self._held[name][caller] += 1
 
-        def leave() -> None:
+        def leave(*_: object) -> None:
             for name in counted:
                 self._held[name][caller] -= 1
                 if not self._held[name][caller]:
@@ -128,20 +128,24 @@ class Limits:
         the messages of other calls fill the memory for them. Interrupted with ResourceExhausted
         when others wait.
         """
-        turn = self._line[call] = asyncio.get_running_loop().create_future()
-        self._hand_out()
         limit = limit or self.limit
         try:
-            if not turn.done():
-                async with asyncio.timeout(limit.seconds):
-                    await turn
+            if self._line or len(self._reads) >= self._slots // 2:
+                turn = self._line[call] = asyncio.get_running_loop().create_future()
+                self._hand_out()
+                if not turn.done():
+                    async with asyncio.timeout(limit.seconds):
+                        await turn
+            else:  # while half of the slots are free, nobody has to be asked
+                self._reads[call] = time.monotonic()
             return await self.listen(call, limit)
         except TimeoutError:
             raise _crowded() from None
         finally:
             self._line.pop(call, None)
             self._reads.pop(call, None)
-            self._hand_out()
+            if self._line:
+                self._hand_out()
 
     async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
         """Receive the next message of an open stream, which may be silent without a slot."""

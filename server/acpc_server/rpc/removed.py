@@ -41,7 +41,7 @@ class RemovedFields:
 
     def find(self, data: bytes | memoryview) -> str:
         """Path of the first removed field in a serialised message that parses; empty: none."""
-        return self._find(memoryview(data), iter(range(MAX_FIELDS)), "") if self else ""
+        return self._find(memoryview(data), iter(range(MAX_FIELDS)), "")
 
     def _find(self, data: memoryview, most: Iterator[int], path: str) -> str:
         for number, value in _fields(data, most):

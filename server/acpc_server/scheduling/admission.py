@@ -99,14 +99,17 @@ class Admission:
     @contextmanager
     def request(
         self, method: str, context: RequestContext, share: float = WAIT_SHARE
-    ) -> Iterator[None]:
-        """Count a request while it computes; it may wait for this share of its time."""
+    ) -> Iterator[RequestContext]:
+        """Count a request while the block computes it; whatever works on it then stops.
+
+        It may wait for this share of its time.
+        """
         one = _UnderWay(context, share)
         self._admit(one, self._cheapest.get(method, (method, 0)))
         context.priced = lambda calls: self._admit(one, _kind(method, calls))
         started, ended = self._clock(), False
         try:
-            yield
+            yield context
             ended = True
         except (Cancelled, DeadlineExceeded, ResourceExhausted, asyncio.CancelledError):
             # It would have taken longer still: this teaches only that the kind is slower.
@@ -114,6 +117,7 @@ class Admission:
             raise
         finally:
             context.priced = None
+            context.cancel()
             with self.changed:
                 self._count(one, -1)
                 if ended:

@@ -1,6 +1,4 @@
-"""Requests that wait together share a device call, and each gets its own rows."""
-
-from concurrent.futures import Future, ThreadPoolExecutor
+"""Rows of a device call: equal ones share an answer, and too many for the memory are halved."""
 
 import pytest
 import torch
@@ -9,66 +7,13 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
-from plain_model import CARD, Held, PlainModel, frames
+from plain_model import CARD, PlainModel
 from torch import Tensor
-from waiting import GENEROUS_SECONDS
 
 pytestmark = pytest.mark.edge
 
 CPU = torch.device("cpu")
-FP32, BF16 = NumericMode.FP32, NumericMode.BF16
-INTERACTIVE = Priority.INTERACTIVE
-PRIORITIES = ("interactive", "job")
-Asked = list[tuple[float, Priority, NumericMode, int]]
-
-
-def calls_of(asked: Asked, *, merge: bool = True) -> tuple[list[list[float]], list[Tensor]]:
-    """Marks per device call, and answers, of requests that all waited behind a held one."""
-    held, metrics = Held(), Metrics()
-    engine, model = DeviceClient(CPU, metrics, merge=merge), PlainModel(held)
-    with ThreadPoolExecutor(32) as pool:
-
-        def ask(mark: float, priority: Priority, mode: NumericMode, rows: int) -> Future[Tensor]:
-            context = RequestContext(priority)
-            return pool.submit(lambda: engine.encode(model, frames(mark, rows), context, mode))
-
-        first = ask(0.0, Priority.JOB, FP32, 1)
-        assert held.entered.wait(GENEROUS_SECONDS)
-        answers = []
-        for index, request in enumerate(asked):
-            answers.append(ask(*request))
-            while sum(metrics.queue_depth.labels(p)._value.get() for p in PRIORITIES) <= index:
-                assert not first.done()
-        held.free.set()
-        results = [answer.result(GENEROUS_SECONDS) for answer in answers]
-        return held.calls[1:], results
-
-
-def test_what_waits_together_is_computed_together_unless_merging_is_off() -> None:
-    asked = [(float(mark), INTERACTIVE, FP32, mark) for mark in (1, 2, 3)]
-    for merge, calls in ((True, [[1.0, 2.0, 3.0]]), (False, [[1.0], [2.0], [3.0]])):
-        found, answers = calls_of(asked, merge=merge)
-        assert found == calls
-        for (mark, _, _, rows), answer in zip(asked, answers, strict=True):
-            assert answer.tolist() == [[mark] * 3] * rows
-
-
-def test_jobs_and_other_modes_keep_to_themselves() -> None:
-    asked: Asked = [
-        (1.0, INTERACTIVE, FP32, 1),
-        (2.0, INTERACTIVE, BF16, 1),
-        (3.0, INTERACTIVE, FP32, 1),
-        (4.0, Priority.JOB, FP32, 1),
-        (5.0, Priority.JOB, FP32, 1),
-    ]
-    calls, _ = calls_of(asked)
-    assert sorted(calls) == [[1.0, 3.0], [2.0], [4.0], [5.0]]
-
-
-def test_a_call_is_no_larger_than_one_request_may_be() -> None:
-    calls, answers = calls_of([(float(m), INTERACTIVE, FP32, 200) for m in (1, 2, 3, 4)])
-    assert calls == [[1.0, 2.0], [3.0, 4.0]], "512 frames at most"
-    assert [len(answer) for answer in answers] == [200] * 4
+FP32, INTERACTIVE = NumericMode.FP32, Priority.INTERACTIVE
 
 
 class Numbered(PlainModel):

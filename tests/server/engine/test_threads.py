@@ -3,16 +3,20 @@
 import sys
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import processes
 import pytest
 import torch
-from acpc_server.engine.host import THREADED_WORK, by_work
-from torch import Tensor
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceClient
+from acpc_server.engine.host import own_threads
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import CARD, PlainModel
 
 THREADS = 3
-ROW = torch.zeros(1, 1)
 CHECKPOINTS = Path(__file__).parents[3] / "examples/two_room/checkpoints"
 # Threads that are not Python's, beyond those of the imports, once a device has computed.
 DEVICE = f"""
@@ -22,7 +26,7 @@ import threading
 from pathlib import Path
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, host
+from acpc_server.engine import DeviceClient, device
 from acpc_server.models import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -33,7 +37,7 @@ def native():
 
 
 torch.set_num_threads({THREADS})
-host.THREADED_WORK = 0  # the demo's network is small
+device.THREADED_WORK = 0  # the demo's network is small
 before, cpu = native(), torch.device("cpu")
 engine = DeviceClient(cpu, Metrics(), threads={THREADS})
 torch.set_num_threads(1)  # as the server does
@@ -53,40 +57,33 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def counted(rows: Tensor) -> Tensor:
-    """The thread's count, for each row."""
-    return torch.full((len(rows),), torch.get_num_threads())
-
-
-@pytest.mark.parametrize(
-    ("work", "rows", "expected"),
-    [(THREADED_WORK, 1, THREADS), (THREADED_WORK / 2, 1, 1), (THREADED_WORK / 2, 2, THREADS)],
-)
-def test_threads_follow_the_size_of_the_call(work: float, rows: int, expected: int) -> None:
-    assert by_work(work, counted)(torch.zeros(rows, 1)).tolist() == [expected] * rows
-    assert torch.get_num_threads() == THREADS
-
-
-def test_a_call_that_fails_gives_its_threads_back() -> None:
-    def fail(rows: Tensor) -> Tensor:
-        raise ValueError(rows)
-
-    with pytest.raises(ValueError, match="tensor"):
-        by_work(0.0, fail)(ROW)
+def test_a_block_that_fails_gives_its_threads_back() -> None:
+    with pytest.raises(ValueError, match="it"), own_threads(1):
+        assert torch.get_num_threads() == 1
+        raise ValueError("it")
     assert torch.get_num_threads() == THREADS
 
 
 def test_a_thread_that_starts_meanwhile_keeps_the_default() -> None:
     seen: list[int] = []
 
-    def start_another(rows: Tensor) -> Tensor:
+    with own_threads(1):
         other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
         other.start()
         other.join()
-        return rows
-
-    by_work(0.0, start_another)(ROW)
     assert seen == [THREADS], "torch's own setter would have given it one"
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [(1, 1), (10**11, THREADS)])
+def test_threads_follow_the_size_of_the_call(parameters: int, expected: int) -> None:
+    seen: list[int] = []
+    engine = DeviceClient(torch.device("cpu"), Metrics(), threads=THREADS)
+    model = PlainModel(lambda _: seen.append(torch.get_num_threads()))
+    model.card = replace(CARD, parameter_count=parameters)
+    context = RequestContext(Priority.INTERACTIVE)
+    engine.encode(model, torch.zeros(1, 3, 8, 8), context, NumericMode.FP32)
+    engine.close()
+    assert seen == [expected]
 
 
 @pytest.mark.process
