@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.evidence import EvidenceOptions
+from acpc.contract.evidence import MAX_RESAMPLES, EvidenceOptions
 from acpc.contract.fields import check
 from acpc.contract.plain import to_plain
 from acpc.contract.scores import AnchorValues, Score
@@ -21,7 +21,9 @@ def check_score(score: Score) -> None:
     """Raises ArgumentError with the path of the first number that no measurement gives."""
     check(score.verdict.thresholds, "answer.verdict.thresholds")
     if score.evidence is not None:
-        check(EvidenceOptions(confidence=score.evidence.confidence), "answer.evidence")
+        # Of any confidence that can be asked for: an epoch's share of the error takes many.
+        options = EvidenceOptions(score.evidence.confidence, MAX_RESAMPLES)
+        check(options, "answer.evidence")
     to_plain(score, _check_float, "answer")
     for name, side in {"checkpoint": score.checkpoint, "reference": score.reference}.items():
         if side and side.anchor_values:
