@@ -3,7 +3,7 @@
 import math
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +56,6 @@ class Repetition(Record, repr=False):
     computed_by: dict[str, tuple[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Verify(Followed, Server):
     """Does a stored result come out again?
 
