@@ -21,7 +21,7 @@ from acpc_server.engine.accelerator import pinned, to_device
 from acpc_server.engine.answers import equal_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
-from acpc_server.engine.device import Call, Device, DeviceContext
+from acpc_server.engine.device import Device, DeviceCall, DeviceContext
 from acpc_server.engine.host import own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.programs import StepPrograms
@@ -200,7 +200,7 @@ class DeviceClient:
             self.prepare(model, mode)
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
-        call = Call("encode", mode, encoding_work(model.card, *size), context)
+        call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
         return self._run(
             call, most, lambda part: self._device.for_mode(model, mode).encode(part), frames
         )
@@ -220,7 +220,9 @@ class DeviceClient:
             return embedder.embed_proprio(part)
 
         rows = proprio.reshape(-1, proprio.shape[-1])
-        found = self._run(Call("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows)
+        found = self._run(
+            DeviceCall("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows
+        )
         return found.reshape(*proprio.shape[:-1], -1)
 
     def rollout(
@@ -239,7 +241,7 @@ class DeviceClient:
             self.prepare(model, mode)
         steps = blocks.shape[1]
         most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
-        call = Call("rollout", mode, rollout_work(model.card, steps), context)
+        call = DeviceCall("rollout", mode, rollout_work(model.card, steps), context)
         out = self._run(call, most, partial(self._device.roll, model, call), histories, blocks)
         first = equal_rows(histories, blocks)
         return out if first is None else out[first]
@@ -260,7 +262,7 @@ class DeviceClient:
         """
         horizon, dtype, count = pools.shape[2], latent_dtype(mode), len(histories)
         most = pool_candidates_per_call(self.device.type, count, model.card, horizon)
-        call = Call("pool", mode, count * rollout_work(model.card, horizon), context)
+        call = DeviceCall("pool", mode, count * rollout_work(model.card, horizon), context)
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
@@ -293,7 +295,7 @@ class DeviceClient:
         frames = frames_per_call(self.device.type, context.priority, model.card, height, width)
         most = max(1, frames // (2 * history))  # a derivative travels with each frame
         work = encoding_work(model.card, height, width) * 2 * history
-        call = Call("tangent", NumericMode.FP32, work, context)
+        call = DeviceCall("tangent", NumericMode.FP32, work, context)
         columns = histories, directions, blocks
         return self._run(call, most, partial(rollout_tangent, model), *columns)
 
@@ -315,12 +317,15 @@ class DeviceClient:
         self.owner.close()
         self._programs.close()
 
-    def _run(self, call: Call, most: int, work: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+    def _run(
+        self, call: DeviceCall, most: int, work: Callable[..., Tensor], *columns: Tensor
+    ) -> Tensor:
         """Compute the rows of some columns, at most so many in a device call."""
-        at_once, outputs = isinstance(call.context, DeviceContext), []
+        at_once, on_cpu = isinstance(call.context, DeviceContext), self.device.type == "cpu"
+        outputs: list[Tensor] = []
         for part in zip(*(torch.split(column, most) for column in columns), strict=True):
             # Pinned in the caller's thread, so that the device's spends no time on copies.
-            ready = [pinned(x, self.device) for x in part]
+            ready = part if on_cpu else [pinned(x, self.device) for x in part]
             compute, rows = partial(self._device.compute, call, work, *ready), len(part[0])
             if not at_once:
                 chunk = Chunk(call.primitive, "", compute, rows, _each, call.context, False, rows)

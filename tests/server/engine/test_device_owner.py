@@ -187,8 +187,9 @@ def test_a_chunk_taken_and_lost_is_answered(
     owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.DeviceQueue._alike", lambda *_: sys.exit())
+    work = Work("pair", (), 1, lambda payloads, _: payloads, 1, 1, 0.0, lambda found: found)
     with pytest.raises(DeviceFailed):
-        owned.ask()
+        owned.engine.run(work, RequestContext(Priority.INTERACTIVE))
 
 
 @pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError()])
