@@ -7,29 +7,36 @@ encode the history and the goal, embed the actions, predict window by window wit
 tokens; once for the clean history and once for its perturbed view. Plan sends history and goal
 once and then only pools. Both run on the same weights and pools, the server over loopback, in
 float32 and in bfloat16, which the caller may choose; the public way always in float32.
+
+``environments`` are those of one solver with ``CemCertificates`` on the demo's model: how long an
+iteration of so many is held up, asked about at once and in turn, and what it is to one alone.
 """
 
 from __future__ import annotations
 
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from acpc.contract import NumericMode
-from acpc_client import AcpcClient
+from acpc_client import AcpcClient, GaussianNoise, PlanSession, ViewOptions
+from acpc_lab.integrations import CemCertificates
 from acpc_server.models.config import parse_config
 from acpc_server.models.families import jepa_network
 from acpc_server.models.parts import JepaConfig
 from acpc_server.numerics.pixels import to_model_input
-from common import ROUNDS, alternated, ratio, run, spent
+from common import CHECKPOINTS, ROUNDS, Spent, alternated, ratio, run, spent, spread
 from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from server_process import ServerProcess
 from torch import Tensor
 from transformers import ViTConfig, ViTModel
+from world import render
 
 WAYS = {"eager": NumericMode.FP32, "bf16": NumericMode.BF16}
+ENVIRONMENTS = (1, 2, 4, 8)
 HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
 
 
@@ -148,7 +155,59 @@ def report(iterations: int = 8, rounds: int = ROUNDS) -> dict[str, Any]:
                 "ratio": ratio(took["public"], took["plan"]),
                 "largest_relative_cost_difference": float(np.max(np.abs(served - direct) / direct)),
             }
+        found["environments"] = environments(root, iterations, rounds)
     return found
+
+
+def environments(root: Path, iterations: int, rounds: int) -> dict[str, Any]:
+    """Seconds of an iteration, of sessions that are open, by way and number of environments."""
+    rng = np.random.default_rng(0)
+    frames = render(rng.uniform(0.1, 0.9, (2 * max(ENVIRONMENTS), 2)))
+    pools = rng.standard_normal((max(ENVIRONMENTS), CANDIDATES, HORIZON, WIDTH), dtype=np.float32)
+    costs = rng.random(pools.shape[:2], dtype=np.float32)
+    best = np.argsort(costs)[:, :ELITES]
+    with (
+        ServerProcess(CHECKPOINTS, root / "data", root / "demo") as server,
+        AcpcClient(server.address) as client,
+    ):
+
+        def turn(batches: list[slice]) -> Spent:
+            hooks = [CemCertificates(partial(opened, batch.start)) for batch in batches]
+
+            def loop(steps: int) -> None:
+                for step in range(steps):
+                    for hook, of in zip(hooks, batches, strict=True):
+                        hook(step=step, candidates=pools[of], costs=costs[of], topk_inds=best[of])
+
+            for hook in hooks:
+                hook.start_batch()
+            loop(1)
+            took = spent(partial(loop, iterations), server.pid)
+            for hook in hooks:
+                hook.end_solve()
+            return Spent(took.processor / iterations, took.wall / iterations)
+
+        def opened(first: int, env: int) -> PlanSession:
+            view: ViewOptions = {"perturbations": GaussianNoise(0.02), "draws": 5}
+            start, goal = frames[first + env :: max(ENVIRONMENTS)]
+            return client.plan("two-room-base", start[None], goal, elite_count=ELITES, **view)
+
+        ways = {}
+        for count in ENVIRONMENTS:
+            each = [slice(env, env + 1) for env in range(count)]
+            ways[f"{count} at once"] = partial(turn, [slice(0, count)])
+            ways[f"{count} in turn"] = partial(turn, each)
+        alternated(ways, 1)  # warm
+        took = alternated(ways, rounds)
+    alone = took["1 in turn"]
+    return {
+        name: {
+            "seconds": spread([one.wall for one in turns]),
+            "processor_seconds": spread([one.processor for one in turns]),
+            "to one alone": ratio(turns, alone),
+        }
+        for name, turns in took.items()
+    }
 
 
 if __name__ == "__main__":

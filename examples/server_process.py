@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TextIO
 
 HERE = Path(__file__).resolve().parent
 WORLD = HERE / "two_room"
@@ -35,11 +36,12 @@ def dataset_folder(out: Path, name: str = "two-room", *options: str) -> Path:
     return folder
 
 
-def acpc(address: str, *arguments: str) -> int:
-    """Runs a command of `acpc` against the server; its exit code."""
+def acpc(address: str, *arguments: str, out: TextIO | None = None) -> int:
+    """Runs a command of `acpc` against the server, its answer to ``out``; its exit code."""
     command = [str(PROGRAM.with_name("acpc")), *arguments]
     given = os.environ | {"ACPC_TARGET": address}
-    return subprocess.run(command, env=given, check=False).returncode  # noqa: S603  our own
+    done = subprocess.run(command, env=given, stdout=out, check=False)  # noqa: S603  our own
+    return done.returncode
 
 
 @contextmanager

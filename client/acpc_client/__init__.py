@@ -13,7 +13,7 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "acpc.contract": """
-        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues CHOICES CemBudget
+        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues ApplyTo CHOICES CemBudget
         CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore CheckpointState
         CleanGaps Composition CostReduction DatasetAnchors DatasetFile DestroyedActions
         DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions Fit
@@ -24,7 +24,8 @@ NAMES = {
         PoolChoice Population PopulationEvidence Progress Reading Receipt Record Registered
         SampledPool Score ScoreProtocol ScoreRequest SelectionCertificate SensitivityStudy
         SequentialLooks SkipReason SoftmaxBounds Study TaskSummary Thresholds Timing
-        UntilDecided Verdict ViewCertificate parse parse_grid severities_up_to severity_grid""",
+        UntilDecided Verdict ViewCertificate judge_again parse parse_grid severities_up_to
+        severity_grid""",
     "acpc_client": "errors",
     "absence": "Absence",
     "aio": "AsyncAcpcClient AsyncPlanSession AsyncScoreJob AsyncStudyJob",
@@ -47,7 +48,7 @@ NAMES = {
 }
 if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc.contract import (
-        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues,
+        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues, ApplyTo,
         CemBudget, CemReturn, CertifiedSeverity, Checkpoint, CheckpointRef, CheckpointScore,
         CheckpointState, CleanGaps, Composition, CostReduction, DatasetAnchors, DatasetFile,
         DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy, ErrorDrift, Evidence,
@@ -59,8 +60,8 @@ if TYPE_CHECKING:  # what the table says, for type checkers
         PopulationEvidence, Progress, Reading, Receipt, Record, Registered, SampledPool,
         Score, ScoreProtocol, ScoreRequest, SelectionCertificate, SensitivityStudy,
         SequentialLooks, SkipReason, SoftmaxBounds, Study, TaskSummary, Thresholds, Timing,
-        UntilDecided, Verdict, ViewCertificate, parse, parse_grid, severities_up_to,
-        severity_grid,
+        UntilDecided, Verdict, ViewCertificate, judge_again, parse, parse_grid,
+        severities_up_to, severity_grid,
     )  # fmt: skip
     from acpc.contract.perturbations import *
     from acpc_client import errors

@@ -42,13 +42,8 @@ class UploadOptions:
 class Upload:
     """One upload, over as many streams and connections as it takes.
 
-    Args:
-        anchors: All anchors, which are read in slices, as often as it takes.
-        options: The rest.
-        policy: When a stream that failed is followed by another.
-
-    Attributes:
-        lost: Whether the server must be asked where the upload is.
+    The anchors are read in slices, as often as it takes. While it is ``lost``, the server must be
+    asked where it is.
     """
 
     def __init__(self, anchors: AnchorArrays, options: UploadOptions, policy: RetryPolicy) -> None:
@@ -115,10 +110,7 @@ class Upload:
                 return
 
     def begin(self, answer: pb.GetUploadResponse | None) -> AnchorSet | None:
-        """Takes where the upload is, None for one the server does not know; the set, if it ended.
-
-        Raises DataLoss: The finished set is not what was sent.
-        """
+        """``stored`` of what the server was asked, None for an upload that it does not know."""
         self.lost = False
         return self.stored(answer or pb.GetUploadResponse())
 

@@ -69,6 +69,7 @@ NO_OPTION = {
     ("ComparePairs", "*"): "a stream, for programs; `acpc compare` asks about one pair",
     ("Plan, *", "*"): "a conversation with a running planner; `acpc certify` asks about one pool",
     ("ComparePair", "request_id"): "made for each call",
+    ("ComparePair", "*.apply_to"): "a comparison has no goal",
     ("CertifyPool", "request_id"): "made for each call",
     ("CertifyPool", "infeasible"): "an array of `--input`, bool",
     ("PlanPaired", "request_id"): "made for each call",
@@ -93,6 +94,7 @@ NO_OPTION = {
 }
 """Why a field has no option, by section and field."""
 NO_ARGUMENT = {
+    ("ComparePair*", "*.apply_to"): "a comparison has no goal",
     ("Plan, a pool", "iteration"): "counted by the session",
     ("List*", "page_token"): "the client reads page after page",
     ("GetAnchorSet", "contents"): "`anchors.contents` asks for them",

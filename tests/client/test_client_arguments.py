@@ -14,6 +14,7 @@ from acpc.contract import (
     DriftStudy,
     GaussianNoise,
     GeometryStudy,
+    PerturbationSet,
     PlannerStudy,
     Registered,
     ScoreProtocol,
@@ -152,7 +153,8 @@ def test_every_option_is_a_field_of_the_request_or_makes_its_views() -> None:
     assert len(computing) == 6
     for record, options in computing:
         fields = {field.name for field in dataclasses.fields(record)}
-        assert options.__optional_keys__ - fields <= {"perturbations", "draws", "seed", "anchor"}
+        views = {field.name for field in dataclasses.fields(PerturbationSet)}
+        assert options.__optional_keys__ - fields <= {"perturbations", *views}
 
 
 def test_a_fraction_is_no_count() -> None:

@@ -3,12 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import wire
 from acpc import contract
-from acpc.contract.fields import ANY, Bounds, hints_of
+from acpc.contract.fields import ANY, Bounds
 from acpc.contract.messages import wire_names
 from acpc.contract.tensor import Axes
 from acpc.v1.tensor_pb2 import Tensor
@@ -220,7 +220,7 @@ def _of_fields(part: Any, record: type | None) -> Iterator[tuple[str, str, Any, 
             if f.default is dataclasses.MISSING and field.containing_oneof is None:
                 yield field.name, "missing", None, f"{field.name}.dtype"
             yield from _arrays(field.name, part, axes)
-        elif field.message_type is None and hints_of(record)[f.name] is not bool:
+        elif field.message_type is None and get_type_hints(record)[f.name] is not bool:
             for value in wrong(field, f.metadata.get("bounds", ANY)):
                 yield field.name, f"{value!r:.20}", value, field.name
 

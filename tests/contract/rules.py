@@ -55,6 +55,7 @@ def _empty_pasts() -> Rows:
     ]
 
 
+MOVED_GOAL = wire.several(wire.noise(), apply_to=2)
 ABSURD = Tensor(dtype=1, shape=[2**60] * 100_000, data=b"x")
 UNSEEN = {"observed_future": None, "goal": {"latent": floats(16)}}
 EVERY: Rows = [("tf32", {"numeric_mode": 2}, "numeric_mode")]
@@ -78,6 +79,7 @@ SEEN: Rows = [
 ]
 PAIRS: Rows = [
     *SEEN,
+    ("apply-to-goal", {"perturbations": MOVED_GOAL}, "perturbations.apply_to"),
     *(
         (f"blocks-{n}x{w}", {"action_blocks": floats(n, w)}, "action_blocks.shape")
         for n, w in ((2, 10), (0, 10), (3 + 1024, 10), (6, 8), (6, 0))
@@ -107,6 +109,8 @@ PAIRS: Rows = [
 ]  # fmt: skip
 MOMENTS: Rows = [
     *SEEN,
+    ("apply-to-latent", {"perturbations": MOVED_GOAL, "goal": {"latent": floats(16)}},
+     "perturbations.apply_to"),
     *_empty_pasts(),
     ("view-real", given_wire.real_views(), "explicit_views.dtype"),
     ("view-shape", {"explicit_views": wire.tensor(wire.frames(2))}, "explicit_views.shape"),

@@ -1,6 +1,6 @@
 """The converter between dataclasses and messages: what it reads, writes and rejects."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -20,7 +20,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 
-@dataclass(frozen=True)
 class Source(Wire[anchor_service_pb2.DatasetAnchors]):
     """Optional scalars, some with a default of their own."""
 
@@ -30,7 +29,6 @@ class Source(Wire[anchor_service_pb2.DatasetAnchors]):
     seed: int | None = None
 
 
-@dataclass(frozen=True)
 class Job(Wire[scoring_service_pb2.ScoreCheckpointRequest]):
     """A oneof of a message and a text, an enum, and a field under another name."""
 
@@ -40,7 +38,6 @@ class Job(Wire[scoring_service_pb2.ScoreCheckpointRequest]):
     local: int = field(default=7, metadata={"wire": None})
 
 
-@dataclass(frozen=True, eq=False)
 class Arrays(Record, Wire[study_service_pb2.NamedTensor]):
     """A tensor."""
 
@@ -48,14 +45,12 @@ class Arrays(Record, Wire[study_service_pb2.NamedTensor]):
     values: NDArray[np.float64]
 
 
-@dataclass(frozen=True, eq=False)
 class Table(Record, Wire[study_service_pb2.RunStudyResponse]):
     """Tuples of nested messages."""
 
     columns: tuple[Arrays, ...]
 
 
-@dataclass(frozen=True)
 class Registered(Wire[perturbation_pb2.RegisteredPerturbation]):
     """A map."""
 
@@ -63,7 +58,6 @@ class Registered(Wire[perturbation_pb2.RegisteredPerturbation]):
     parameters: dict[str, float]
 
 
-@dataclass(frozen=True)
 class Moments(Wire[anchor_service_pb2.AnchorSet]):
     """Times."""
 
@@ -138,7 +132,6 @@ def test_errors_name_the_path_of_the_field() -> None:
 def test_a_codec_converts_its_type() -> None:
     upper = Codec(lambda held, strict: held.upper(), str.lower)
 
-    @dataclass(frozen=True)
     class Loud(Wire[receipt_pb2.CheckpointRef]):
         name: Annotated[str, upper]
 
@@ -148,7 +141,6 @@ def test_a_codec_converts_its_type() -> None:
 
 
 def test_a_hint_without_a_conversion_is_rejected() -> None:
-    @dataclass(frozen=True)
     class Wrong(Wire[diagnostic_service_pb2.ViewCertificate]):
         top1: int
 

@@ -11,7 +11,9 @@ import pytest
 import score_reference
 from acpc.arrays import NDArray
 from acpc.contract import (
+    ApplyTo,
     DatasetAnchors,
+    GaussianBlur,
     GaussianNoise,
     NumericMode,
     ScoreProtocol,
@@ -89,10 +91,12 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
     latents = [seen.encode(pixels.model_input(x, model.image_size)) for x in (history, view[0])]
     actions = [np.concatenate([blocks[:1], one]).astype(np.float64) for one in pool]
     clean, other = (np.stack([model.rollout(x, one) for one in actions]) for x in latents)
-    (aim,) = model.beside(goal_proprio[None]).encode(
-        pixels.model_input(goal[None], model.image_size)
+    at_goal, image = (
+        model.beside(goal_proprio[None]),
+        pixels.model_input(goal[None], model.image_size),
     )
-    expected = certify(clean, other, aim, mean=False, weights=metrics.uniform(3))
+    (aim,) = at_goal.encode(image)
+    expected = certify(clean, other, (aim, aim), mean=False, weights=metrics.uniform(3))
     answer = client.certify_pool(
         "dino", history, pool, goal, past_blocks=blocks[:1], views=view, proprio=proprio,
         goal_proprio=goal_proprio,
@@ -108,6 +112,13 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
                         proprio=proprio, goal_proprio=goal_proprio)  # fmt: skip
         same = session.certify(pool)
     np.testing.assert_allclose(same.clean_costs, expected.clean_costs, rtol=1e-4)
+    blurred = at_goal.encode(pixels.blurred(image, 3))[0]  # with the goal's proprioception
+    moved = client.certify_pool(
+        "dino", history, pool, goal, past_blocks=blocks[:1], perturbations=GaussianBlur(3),
+        apply_to=ApplyTo.GOAL, proprio=proprio, goal_proprio=goal_proprio,
+    )  # fmt: skip
+    wanted = certify(clean, clean, (aim, blurred), mean=False, weights=metrics.uniform(3))
+    np.testing.assert_allclose(moved.views[0].bounds, wanted.bounds, rtol=3e-4)
     margin = metrics.elite_margin(expected.clean_costs, expected.bounds, 1)
     scale = max(expected.clean_costs)
     assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)

@@ -15,15 +15,19 @@ import torch
 import wire
 from acpc.arrays import NDArray
 from acpc.contract import GaussianNoise
+from acpc_client import PoolCertificate
+from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
+from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
-from public_library import RELEASES, public_module, public_release, public_solver
+from public_library import RELEASES, Kind, public_module, public_release, public_solver
 from reference_model import ReferenceModel
 from served_world import ServedWorld
 
 # Float32 network against float64, relative to the largest cost.
 TOLERANCE = 1e-4
-CANDIDATES, HORIZON, ELITES, KEPT, DRAWS, STEPS, SEED = 12, 2, 3, 1, 2, 2, 7
+CANDIDATES, HORIZON, ELITES, KEPT, DRAWS, SEED = 12, 2, 3, 1, 2, 7
+STEPS = {"CEM": 2, "ICEM": 2, "CategoricalCEM": 4}
 Array = NDArray[np.float64]
 
 
@@ -89,7 +93,7 @@ def test_the_hook_certifies_what_loops_compute(
         constrained=constrained,
     )  # fmt: skip
     own = {"n_elite_keep": KEPT, "return_mean": not best} if kind == "ICEM" else {}
-    given = {"num_samples": CANDIDATES, "topk": ELITES, "n_steps": STEPS, **own}
+    given = {"num_samples": CANDIDATES, "topk": ELITES, "n_steps": STEPS[kind], **own}
     info = {"pixels": torch.zeros(1, frames)}
     if past is not None:
         info["action_history"] = torch.from_numpy(past)[None]
@@ -104,7 +108,7 @@ def test_the_hook_certifies_what_loops_compute(
             ends = rollouts(model, seen, past, pool)
             costs, _, _, bounds = metrics.cost_bounds(clean, ends, target)
             shown = np.where(constrained & breaks(pool), np.inf, costs)
-            counts = {ELITES, kept or ELITES, 1 if best and step == STEPS - 1 else ELITES}
+            counts = {ELITES, kept or ELITES, 1 if best and step == STEPS[kind] - 1 else ELITES}
             margins.append(min(margin(shown, bounds, count) for count in counts))
         assert item.margin == pytest.approx(min(margins), abs=TOLERANCE * float(costs.max()))
         assert item.certified == (item.margin > 0)
@@ -134,11 +138,24 @@ def vit(named: dict[str, Any]) -> torch.nn.Module:
     return ViTModel(ViTConfig(**named), add_pooling_layer=False, use_mask_token=False)
 
 
-@pytest.mark.parametrize(("kind", "frames"), [("CEM", 1), ("ICEM", 1), ("CEM", 3), ("ICEM", 3)])
+@pytest.mark.parametrize(
+    ("kind", "frames"),
+    [
+        ("CEM", 1),
+        ("ICEM", 1),
+        ("CEM", 3),
+        ("ICEM", 3),
+        ("CategoricalCEM", 1),
+        ("PredictiveSampling", 1),
+    ],
+)
 def test_the_librarys_own_model_is_certified_as_it_minimises(
-    client: AcpcClient, world: ServedWorld, release: str, kind: Literal["CEM", "ICEM"], frames: int
+    client: AcpcClient, world: ServedWorld, release: str, kind: Kind, frames: int
 ) -> None:
-    """Of 0.1.1 the model itself; of newer sources an evaluator of its objective, and histories."""
+    """Of 0.1.1 the model itself; of newer sources an evaluator of its objective, and histories.
+
+    A discrete pool is of one-hot actions, and soon mostly of copies.
+    """
     if release == "wheel" and frames > 1:
         pytest.skip("models of 0.1.1 read a candidate's first blocks as past ones")
     folder = world.checkpoint_root / "lewm"
@@ -157,17 +174,70 @@ def test_the_librarys_own_model_is_certified_as_it_minimises(
     info["action"] = torch.zeros(1, 1, wire.WIDTH)
     if frames > 1:
         info["action_history"] = torch.from_numpy(wire.blocks(frames - 1))[None]
+    one_pool = kind == "PredictiveSampling"
+    elites, steps = (1, 1) if one_pool else (ELITES, STEPS[kind])
     hook = CemCertificates(
         lambda env: client.plan(
             "lewm", history, goal[0], past_blocks=hook.rows[env].get("action_history"),
-            perturbations=GaussianNoise(0.0002), draws=DRAWS, elite_count=ELITES,
-            kept_elites=ELITES * (kind == "ICEM"),
+            perturbations=GaussianNoise(0.0002), draws=DRAWS, elite_count=elites,
+            kept_elites=elites * (kind == "ICEM"),
         )
     )  # fmt: skip
-    given = {"num_samples": CANDIDATES, "topk": ELITES, "n_steps": STEPS}
-    solver = public_solver(model, shape=(HORIZON, wire.WIDTH), kind=kind, **given)
-    hook.attach(solver).solve(info)
-    assert len(hook.iterations[0]) == STEPS
+    given = {} if one_pool else {"topk": elites, "n_steps": steps}
+    solver = public_solver(
+        model, shape=(HORIZON, wire.WIDTH), kind=kind, num_samples=CANDIDATES, **given
+    )
+    outputs = hook.attach(solver).solve(info)
+    assert len(hook.iterations[0]) == steps
     for item in hook.iterations[0]:
         assert item.same_selection
         assert item.cost_gap < TOLERANCE
+    distinct = [item.certificate.distinct_candidates for item in hook.iterations[0]]
+    assert (distinct[-1] < CANDIDATES / 2) == (kind == "CategoricalCEM")
+    assert outputs["actions"].shape[:2] == (1, HORIZON)
+
+
+def numbers(answer: PoolCertificate) -> dict[str, Any]:
+    """Everything but whose it is, and when."""
+    named = answer.to_dict()
+    return {key: named[key] for key in named.keys() - {"request_id", "timing"}}
+
+
+@pytest.mark.parametrize("environments", [1, 2, 8])
+def test_environments_asked_about_at_once_get_the_answers_of_each_alone(
+    client: AcpcClient, release: str, environments: int
+) -> None:
+    """One whose goal is refused is denied alone; without "deny" its error ends the solve."""
+    pools, refused = [], 5
+
+    def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
+        pools.append(pool.numpy())
+        return torch.arange(float(pool.shape[1])).repeat(len(pool), 1)
+
+    def session(env: int) -> PlanSession:
+        goal = np.zeros(3, np.float32) if env == refused else wire.frames(1, seed=100 + env)[0]
+        view = {"perturbations": GaussianNoise(0.02), "draws": DRAWS, "seed": env}
+        return client.plan("lewm", wire.frames(1, seed=env), goal, elite_count=ELITES, **view)
+
+    sizes = {"num_samples": CANDIDATES, "topk": ELITES, "n_steps": STEPS["CEM"]}
+    shape = {"shape": (HORIZON, wire.WIDTH), "environments": environments}
+    info = {"pixels": torch.zeros(environments, 1)}
+
+    def solved(on_error: Literal["raise", "deny"]) -> CemCertificates:
+        hook = CemCertificates(session, on_error=on_error)
+        hook.attach(public_solver(rising, batch_size=environments, **shape, **sizes)).solve(info)
+        return hook
+
+    hook = solved("deny")
+    for env in range(environments):
+        answers = [item.certificate for item in hook.iterations[env]]
+        if env == refused:
+            assert answers == [None] * STEPS["CEM"]
+            assert all("goal.latent" in str(item.error) for item in hook.iterations[env])
+            continue
+        with session(env) as alone:
+            wanted = [numbers(alone.certify(pool[env])) for pool in pools]
+        assert [numbers(answer) for answer in answers] == wanted
+    if environments > refused:
+        with pytest.raises(InvalidArgument, match=r"goal\.latent"):
+            solved("raise")

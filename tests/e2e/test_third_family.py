@@ -94,7 +94,7 @@ def test_certify_pool(conv_client: AcpcClient) -> None:
         spec = GaussianNoise(0.02).to_spec()
         other = pair_reference.perturbed(images[:1], spec, seed=SEED, anchor=0, draw=draw)
         wanted = planning_world.certify(
-            clean, rolled(other), goal, mean=False, weights=metrics.uniform(HORIZON)
+            clean, rolled(other), (goal, goal), mean=False, weights=metrics.uniform(HORIZON)
         )
         errors = [gap(answer.clean_costs, wanted.clean_costs)]
         errors += [gap(getattr(view, name), getattr(wanted, name)) for name in OF_EACH]

@@ -13,10 +13,9 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds
+from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds, screen_score
 from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
-from acpc_server.numerics.verdict import screen_score
 from synthetic_scores import Population, Truth, experiment, with_sr
 
 NUMBERS = ("ir_raw", "reference_ir_raw", "ir_relative", "sr")

@@ -81,6 +81,7 @@ def bare_job(**changed: Any) -> Job:
     given = {
         "job_id": "a", "owner": "", "kind": "counting", "recorded": {}, "created": 0.0,
         "state": JobState.RUNNING, "started": 0.0, "ended": None, "attempts": 1, "result": None,
-        "failure": None, "spec": SHORT, "progress": Progress.at("counting", 0, 3), **changed,
+        "failure": None, "phases": {}, "spec": SHORT,
+        "progress": Progress.at("counting", 0, 3), **changed,
     }  # fmt: skip
     return Job(**given)

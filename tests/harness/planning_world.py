@@ -119,16 +119,17 @@ class ReferenceView:
 
 
 def certify(
-    clean: Array, perturbed: Array, goal: Array, *, mean: bool, weights: list[float]
+    clean: Array, perturbed: Array, goals: tuple[Array, Array], *, mean: bool, weights: list[float]
 ) -> ReferenceView:
-    """The paper's quantities of rollouts (J, H, dim) from both histories."""
+    """The paper's quantities of rollouts (J, H, dim) from both histories, to the goal of each."""
+    (goal, moved), m = goals, metrics.between(*goals)
     divisor = len(goal) if mean else 1
-    c, c_view, r, b = metrics.cost_bounds(clean[:, -1], perturbed[:, -1], goal)
+    c, c_view, r, b = metrics.cost_bounds(clean[:, -1], perturbed[:, -1], goal, moved)
     steps = [metrics.step_distances(a, p) for a, p in zip(clean, perturbed, strict=True)]
     acpc = [metrics.acpc(a, p, weights) for a, p in zip(clean, perturbed, strict=True)]
-    reach = [metrics.between(x[-1], goal) + metrics.between(y[-1], goal)
+    reach = [metrics.between(x[-1], goal) + metrics.between(y[-1], moved)
              for x, y in zip(clean, perturbed, strict=True)]  # fmt: skip
-    chained = [a / weights[-1] ** 0.5 * p for a, p in zip(acpc, reach, strict=True)]
+    chained = [(a / weights[-1] ** 0.5 + m) * p for a, p in zip(acpc, reach, strict=True)]
     return ReferenceView(
         clean_costs=(c / divisor).tolist(),
         perturbed_costs=(c_view / divisor).tolist(),

@@ -16,13 +16,13 @@ from typing import Any, Literal, NamedTuple
 
 import pytest
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Discrete
 from programs import required
 from torch import Tensor, nn
 
 NAME, SOURCE = "stable_worldmodel", "ACPC_TEST_PUBLIC_SOURCE"
 Release = Literal["wheel", "source"]
-Kind = Literal["CEM", "ICEM", "MPPI"]
+Kind = Literal["CEM", "ICEM", "MPPI", "CategoricalCEM", "PredictiveSampling"]
 # Of newer sources only where a checkout is named, or must be.
 RELEASES: list[Release] = ["wheel"]
 if SOURCE in os.environ or required("public-source"):
@@ -113,12 +113,12 @@ def public_solver(
     dtype: torch.dtype = torch.float32,
     **options: Any,
 ) -> Any:
-    """A configured ``CEMSolver``, ``ICEMSolver`` or ``MPPISolver`` of the release in use.
+    """A configured solver of the release in use.
 
     Args:
         cost: Costs (environments, candidates) of an ``info_dict`` with an axis of candidates, and
             of candidates (environments, candidates, H, width); or the library's own to minimise.
-        shape: H and block width.
+        shape: H and block width; of a discrete solver the number of actions.
         environments: What the whole world has.
         kind: Which solver.
         dtype: Of the candidates, as the library takes it from the model's parameters.
@@ -126,11 +126,13 @@ def public_solver(
     """
     place = "planning.solver" if _planning() else "solver"
     minimised = cost if isinstance(cost, nn.Module) else evaluated(cost, dtype)
-    module = public_module(f"{place}.{kind.lower()}")
+    name = {"CategoricalCEM": "categorical_cem", "PredictiveSampling": "predictive_sampling"}
+    module = public_module(f"{place}.{name.get(kind, kind.lower())}")
     solver = getattr(module, f"{kind}Solver")(minimised, **options)
     horizon, width = shape
+    discrete = kind == "CategoricalCEM"
     solver.configure(
-        action_space=Box(-10, 10, (environments, width)),
+        action_space=Discrete(width) if discrete else Box(-10, 10, (environments, width)),
         n_envs=environments,
         config=SimpleNamespace(horizon=horizon, action_block=1),
     )

@@ -20,9 +20,9 @@ from acpc.contract import (
 )
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Score
+from acpc_client import AnchorPreview, Score
 from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.report import Preview, ReportData
+from acpc_lab.report import ReportData
 from acpc_lab.sweeps import Cell, CellResult, SweepFolder, SweepPlan
 from client_messages import tensor
 
@@ -218,14 +218,14 @@ def sweep(
     return ReportData(title="Noise sweep", cells=tuple(cells), command="acpc sweep run sweep.yaml")
 
 
-def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> Preview:
+def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> AnchorPreview:
     """Three small histories."""
     random = np.random.default_rng(seed)
     ramp = np.linspace(40, 220, size)[None, :, None, None]
     clean = np.broadcast_to(ramp, (3, size, size, 3)).astype(np.uint8)
     noise = random.normal(0, 20, clean.shape)
     perturbed = np.clip(clean + noise, 0, 255).astype(np.uint8)
-    return Preview(clean, perturbed, clean[:, :, ::-1].copy() if partner else None)
+    return AnchorPreview(0, clean, perturbed, clean[:, :, ::-1].copy() if partner else None)
 
 
 def renamed(data: ReportData, old: str, new: str) -> ReportData:

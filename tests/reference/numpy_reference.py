@@ -151,13 +151,17 @@ def median_latent_distance(latents: ArrayLike) -> float:
 
 
 def cost_bounds(
-    clean: ArrayLike, perturbed: ArrayLike, goal: ArrayLike
+    clean: ArrayLike, perturbed: ArrayLike, goal: ArrayLike, moved: ArrayLike | None = None
 ) -> tuple[Array, Array, Array, Array]:
-    """C, C~, r and b of Prop. exact-cost-certificate for one view, with the summed square."""
+    """C, C~, r and b of Prop. exact-cost-certificate for one view, with the summed square.
+
+    A view whose goal is ``moved`` adds how far to r in b.
+    """
+    moved = goal if moved is None else moved
     columns: list[tuple[float, float, float, float]] = []
     for x, y in zip(np.asarray(clean), np.asarray(perturbed), strict=True):
-        p, q, r = between(x, goal), between(y, goal), between(x, y)
-        columns.append((p * p, q * q, r, r * (p + q)))
+        p, q, r = between(x, goal), between(y, moved), between(x, y)
+        columns.append((p * p, q * q, r, (r + between(goal, moved)) * (p + q)))
     table = np.array(columns, dtype=np.float64)
     return table[:, 0], table[:, 1], table[:, 2], table[:, 3]
 

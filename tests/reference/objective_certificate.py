@@ -20,6 +20,8 @@ from acpc.contract import DistanceTerm, Norm, Objective
 
 Array = NDArray[np.float64]
 Wide = NDArray[np.longdouble]
+Goals = tuple[Array, Array]
+"""The goal (d,), and that under the view."""
 EPS = np.finfo(np.longdouble).eps
 PRECISIONS = (200, 2000)
 """Significant bits of the roots, tried in turn. Margins still undecided count as zero."""
@@ -77,9 +79,11 @@ class JudgedObjective:
         return np.where(np.isinf(upper), -np.inf, lower - np.where(np.isinf(upper), 0, upper))
 
 
-def judge(clean: Array, perturbed: Array, goal: Array, asked: Asked) -> JudgedObjective:
-    """Costs and bounds of every pool and view."""
-    x, y, g = (part.astype(np.longdouble) for part in (clean, perturbed, goal))
+def judge(
+    clean: Array, perturbed: Array, goal: Array, moved: Array, asked: Asked
+) -> JudgedObjective:
+    """Costs and bounds of every pool and view, whose goals are ``moved``, (n, views, d)."""
+    x, y, g, h = (part.astype(np.longdouble) for part in (clean, perturbed, goal, moved))
     (horizon, width), counted = clean.shape[-2:], 0
     costs: Wide = np.zeros(clean.shape[:2], np.longdouble)
     bounds: Wide = np.zeros(perturbed.shape[:3], np.longdouble)
@@ -91,8 +95,9 @@ def judge(clean: Array, perturbed: Array, goal: Array, asked: Asked) -> JudgedOb
             counted += 1
             ours, theirs = x[..., step, :], y[..., step, :]
             p = norm(ours - g[:, None], weights, term)
-            q = norm(theirs - g[:, None, None], weights, term)
+            q = norm(theirs - h[:, :, None], weights, term)
             r = norm(theirs - ours[:, None], weights, term)
+            r = r + norm(h - g[:, None], weights, term)[..., None]
             costs = costs + coefficient * (p**2 if term.squared else p)
             bounds = bounds + coefficient * (r * (p[:, None] + q) if term.squared else r)
     costs = costs + asked.added.astype(np.longdouble)
@@ -132,16 +137,16 @@ def exact_added(
 
 
 def exact_margin(
-    clean: Array, perturbed: Array, goal: Array, asked: Asked, elites: set[int]
+    clean: Array, perturbed: Array, goals: Goals, asked: Asked, elites: set[int]
 ) -> tuple[Fraction, Fraction]:
-    """Enclosure of min(C_j - C_i - b_j - b_i) of one pool (J, H, d) and view.
+    """Enclosure of min(C_j - C_i - b_j - b_i) of one pool (J, H, d), view and pair of goals.
 
     ``asked`` is of that pool, with what is added as fractions.
     """
     for bits in PRECISIONS:
         ends: dict[bool, list[tuple[Fraction, Fraction]]] = {True: [], False: []}
         for j in np.flatnonzero(~asked.infeasible[0]).tolist():
-            cost, bound = exact_candidate(clean[j], perturbed[j], goal, asked, bits)
+            cost, bound = exact_candidate(clean[j], perturbed[j], goals, asked, bits)
             sign, added = (1 if j in elites else -1), Fraction(asked.added[0, j])
             sides = sorted(added + cost[i] + sign * bound[i if sign > 0 else 1 - i] for i in (0, 1))
             ends[j in elites].append((sides[0], sides[1]))
@@ -158,20 +163,20 @@ Interval = tuple[Fraction, Fraction]
 
 
 def exact_candidate(
-    x: Array, y: Array, g: Array, asked: Asked, bits: int
+    x: Array, y: Array, goals: Goals, asked: Asked, bits: int
 ) -> tuple[Interval, Interval]:
     """Enclosures of the cost without what is added, and of the bound."""
-    cost, bound = [Fraction(0)] * 2, [Fraction(0)] * 2
+    cost, bound, (g, h) = [Fraction(0)] * 2, [Fraction(0)] * 2, goals
     for term in asked.terms:
         weights = coordinate_weights(term, len(g), asked.mean)
         for step, c in enumerate(coefficients(term, len(x))):
-            p, q, r = (
+            p, q, r, m = (
                 _norm(a, b, weights, term, bits)
-                for a, b in ((x[step], g), (y[step], g), (y[step], x[step]))
+                for a, b in ((x[step], g), (y[step], h), (y[step], x[step]), (h, g))
             )
             for i in (0, 1):
                 cost[i] += c * (p[i] ** 2 if term.squared else p[i])
-                bound[i] += c * (r[i] * (p[i] + q[i]) if term.squared else r[i])
+                bound[i] += c * (r[i] + m[i]) * (p[i] + q[i] if term.squared else 1)
     return (cost[0], cost[1]), (bound[0], bound[1])
 
 

@@ -45,7 +45,6 @@ class AsyncAnchors(Resource):
             timeout: Seconds for the whole upload; None: a day.
 
         Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
             DataLoss: What the server stored is not what was sent.
             AcpcError: What the server rejected, or could not do for too long. Its ``request_id``
                 is the upload's.

@@ -44,8 +44,9 @@ class AsyncAcpcClient(AsyncPlanningMethods):
     """Asks an ACPC server.
 
     One serves a whole program: its threads, or with asyncio the tasks of one event loop. Every
-    method raises ``AcpcError`` and its subclasses, nothing of gRPC. Every call has a deadline
-    (``timeout`` in seconds, for the whole call with its retries).
+    method raises ArgumentError where an argument cannot be sent as it is, other subclasses of
+    AcpcError for what the server rejected or could not do, and nothing of gRPC. Every call has a
+    deadline (``timeout`` in seconds, for the whole call with its retries).
 
     Args:
         target: ``host:port`` of the server, any gRPC target, or the IP addresses of several
@@ -137,10 +138,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
                 frame k; the paper's a_0 is block h - 1.
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PairOptions``; ``perturbations`` or ``views`` must be given.
-
-        Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc, own = calls.methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
         return await self._transport.run(rpc, rpc.message(checkpoint, options, **own), timeout)
@@ -189,10 +186,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             patience: Seconds that the submission waits for a server that is away; None: the
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``ScoreOptions``; without ``reference`` the screen cannot pass.
-
-        Raises:
-            ArgumentError: An argument cannot be sent as it is.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc = calls.methods.SCORE
         request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
@@ -271,9 +264,7 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             timeout: Seconds for the whole call; None: 60.
 
         Raises:
-            ArgumentError: An index or the draw cannot be sent as it is.
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc = calls.methods.PREVIEW
         request = rpc.request(
@@ -330,7 +321,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         Raises:
             ArgumentError: ``count`` or ``by``, or what names no job.
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
-            AcpcError: What the server rejected, or could not do.
         """
         held = await self._fetched(job, "job", timeout)
         chosen = results.choose_worst(held, count, by)
@@ -364,10 +354,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             patience: Seconds that the submission waits for a server that is away; None: the
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``CallOptions``.
-
-        Raises:
-            ArgumentError: An argument cannot be sent as it is.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc = calls.methods.STUDY
         request = rpc.message(checkpoint, options, anchors=anchors, study=study)

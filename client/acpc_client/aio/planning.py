@@ -39,10 +39,6 @@ class AsyncPlanningMethods:
             goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
-
-        Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc, scene = calls.methods.CERTIFY_POOL, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, candidates=candidates, **scene)
@@ -70,9 +66,6 @@ class AsyncPlanningMethods:
             timeout: Seconds for the whole session; None: 600.
             message_timeout: Seconds for each answer; None: the client's timeout, or 30.
             **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
-
-        Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
 
         Example:
             >>> async with client.plan("lewm-pusht", frame, goal, perturbations=noise) as session:
@@ -106,10 +99,6 @@ class AsyncPlanningMethods:
             budget: Size of both runs.
             timeout: Seconds for the whole call; None: 300.
             **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
-
-        Raises:
-            ArgumentError: An array or a number cannot be sent as it is.
-            AcpcError: What the server rejected, or could not do.
         """
         rpc, scene = calls.methods.PLAN_PAIRED, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, budget=budget, **scene)

@@ -24,7 +24,7 @@ class AsyncPlanSession:
     """Certificates for the pools of one planner run; a context manager, entered once.
 
     Any error of the server ends the session: its answers would no longer match the pools. An
-    ArgumentError does not, because nothing was sent.
+    ArgumentError does not, because nothing was sent. One that is not open raises SessionClosed.
 
     Pools that are asked for at the same time are answered one at a time, in the order of their
     turns. After ``close`` a pool under way fails with Cancelled.
@@ -68,7 +68,6 @@ class AsyncPlanSession:
         """Sends the start; tried again as any call is, until the server has taken it.
 
         Raises:
-            AcpcError: What the server rejected.
             SessionClosed: The session was entered before.
         """
         return await self.enter()
@@ -124,22 +123,8 @@ class AsyncPlanSession:
     ) -> Receipt:
         """Begins the planner's next moment on the same stream; later pools are of it.
 
-        Takes what ``client.plan`` does, and keeps nothing of the moment before but the request id.
-
-        Args:
-            checkpoint: As of ``client.plan``.
-            history: As of ``client.plan``.
-            goal: As of ``client.plan``.
-            timeout: Seconds for the answer; None: the session's ``message_timeout``.
-            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
-
-        Returns:
-            What the session computes with from now on.
-
-        Raises:
-            ArgumentError: An argument cannot be sent as it is; the session goes on.
-            SessionClosed: The session is not open.
-            AcpcError: What the server rejected, or could not do; the session has ended.
+        Takes what ``client.plan`` does, ``timeout`` being that of the answer, and keeps nothing of
+        the moment before but the request id. Returns what the session computes with from now on.
         """
         options.setdefault("request_id", self.request_id)
         start = methods.PLAN.message(checkpoint, options, history=history, goal=goal)
@@ -160,11 +145,6 @@ class AsyncPlanSession:
             offsets: Added to the cost of each, float32 (candidates,).
             infeasible: Those that break a constraint on their actions, bool (candidates,).
             timeout: Seconds for this answer; None: the session's ``message_timeout``.
-
-        Raises:
-            ArgumentError: The candidates cannot be sent as they are; the session goes on.
-            SessionClosed: The session is not open.
-            AcpcError: What the server rejected, or could not do; the session has ended.
         """
         answer = await self._ask(requests.plan_pool(candidates, offsets, infeasible), timeout)
         return read_answer(PoolCertificate, answer.certificate)
@@ -186,11 +166,6 @@ class AsyncPlanSession:
             candidates: Pool size.
             seed: Seed of the samples; give every iteration another.
             timeout: Seconds for this answer; None: the session's ``message_timeout``.
-
-        Raises:
-            ArgumentError: An argument cannot be sent as it is; the session goes on.
-            SessionClosed: The session is not open.
-            AcpcError: What the server rejected, or could not do; the session has ended.
         """
         answer = await self._ask(requests.plan_proposal(mean, std, candidates, seed), timeout)
         return read_answer(SampledPool, answer)

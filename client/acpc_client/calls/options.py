@@ -1,7 +1,8 @@
 """The options that methods take by keyword, and checks of numbers that no request class has.
 
 A method that ends in ``**options: Unpack[PairOptions]`` takes the keys of ``PairOptions`` as
-keyword arguments (PEP 692); what is not given has the server's default.
+keyword arguments (PEP 692); what is not given has the server's default. The .proto comments of the
+fields say what they are; here is what Python has of its own.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from acpc_client.errors import ArgumentError
 
 if TYPE_CHECKING:
     from acpc.contract import (
+        ApplyTo,
         Array,
         CemReturn,
         CheckpointRef,
@@ -36,7 +38,6 @@ class CallOptions(TypedDict, total=False):
     """Options of every computing call.
 
     Attributes:
-        numeric_mode: Arithmetic of the network.
         request_id: Kept over retries; the same id gives the same job. A fresh uuid4 when None.
     """
 
@@ -52,10 +53,6 @@ class ViewOptions(CallOptions, total=False):
         views: Views of your own, uint8 (views, h, height, width, 3); of ``compare_pair`` also
             float32 in [0, 1].
         draws: Draws per perturbation; 1.
-        seed: Seed of the draws; 0.
-        anchor: Identity of the history among those that share the seed; 0.
-        proprio: Normalised proprioception of the history's frames, float32 (h, width), for
-            checkpoints whose frames come with it.
     """
 
     perturbations: Perturbation | Sequence[Perturbation]
@@ -67,13 +64,7 @@ class ViewOptions(CallOptions, total=False):
 
 
 class PairOptions(ViewOptions, total=False):
-    """Options of ``compare_pair``.
-
-    Attributes:
-        observed_future: uint8 (H, height, width, 3); adds prediction errors and their drift.
-        future_proprio: Its frames' proprioception, as ``proprio``, (H, width).
-        weights: Horizon weights, nonnegative and summing to 1; empty: 1/H.
-    """
+    """Options of ``compare_pair``."""
 
     observed_future: Array | None
     future_proprio: Array | None
@@ -81,16 +72,9 @@ class PairOptions(ViewOptions, total=False):
 
 
 class PlannerOptions(ViewOptions, total=False):
-    """Options of every question about a planner.
+    """Options of every question about a planner."""
 
-    Attributes:
-        past_blocks: Blocks that leave the earlier frames, float32 (h - 1, block width).
-        goal_proprio: A goal frame's proprioception, as ``proprio``, (width,).
-        cost_reduction: How the squared distance is reduced over latent coordinates.
-        endpoint_tolerance: l2 distance by which every endpoint may be off; 0.
-        objective: What the planner minimises; None: the squared l2 distance of the last step.
-    """
-
+    apply_to: ApplyTo
     past_blocks: Array | None
     goal_proprio: Array | None
     cost_reduction: CostReduction
@@ -99,14 +83,7 @@ class PlannerOptions(ViewOptions, total=False):
 
 
 class CertifyOptions(PlannerOptions, total=False):
-    """Options of ``certify_pool`` and ``plan``.
-
-    Attributes:
-        elite_count: Size k of the elite set; 0: no elite certificate.
-        weights: Horizon weights of the ACPC summaries; empty: 1/H.
-        kept_elites: Elites that the next pool keeps, as iCEM does; 0.
-        temperature: Of a softmax update (MPPI), whose mean is bounded; None: there is none.
-    """
+    """Options of ``certify_pool`` and ``plan``."""
 
     elite_count: int
     weights: Sequence[float]
@@ -118,7 +95,6 @@ class PoolOptions(CertifyOptions, total=False):
     """Options of ``certify_pool``.
 
     Attributes:
-        offsets: Added to the cost of each candidate, float32 (candidates,); None: nothing.
         infeasible: Those that break a constraint on their actions, bool (candidates,); None: none.
     """
 
@@ -127,13 +103,7 @@ class PoolOptions(CertifyOptions, total=False):
 
 
 class PairedOptions(PlannerOptions, total=False):
-    """Options of ``plan_paired``.
-
-    Attributes:
-        sampling_seed: Seed of the common random numbers; 0.
-        returns: Which plan a run returns.
-        choices: Whether the answer holds every run's costs and elites in each iteration.
-    """
+    """Options of ``plan_paired``."""
 
     sampling_seed: int
     returns: CemReturn
@@ -146,9 +116,6 @@ class ScoreOptions(CallOptions, total=False):
     Attributes:
         reference: The unaugmented checkpoint of the same task, run and family. Without it relative
             IR is unknown and the screen can fail but not pass.
-        protocol: How IR and SR are measured; None: the paper's protocol.
-        thresholds: None: the paper's 0.30 and 0.95.
-        evidence: How sure the numbers are made to be; None: intervals at 95 %.
         until_decided: Measures more and more anchors and stops as soon as the verdict is
             certain; the anchors' count is the limit. None: measures all of them.
     """

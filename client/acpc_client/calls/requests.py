@@ -9,25 +9,17 @@ from __future__ import annotations
 import hashlib
 import uuid
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields
-from functools import cache
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 import numpy as np
 from acpc import contract
-from acpc.contract import (
-    ArgumentError,
-    Array,
-    CheckpointRef,
-    Perturbation,
-)
+from acpc.contract import ArgumentError, Array, CheckpointRef, Perturbation
 from acpc.v1 import diagnostic_service_pb2, receipt_pb2
 from google.protobuf.message import Message
 
-from acpc_client.calls.options import (
-    check_options,
-)
+from acpc_client.calls.options import check_options
 
 M = TypeVar("M", bound=Message)
 # Of one severity: each time its checkpoint is overwritten takes one.
@@ -71,38 +63,7 @@ def message(request: contract.Wire[M]) -> M:
     What has the contract's default is left out: the server fills it in, a newer one with its own.
     """
     contract.check(request)
-    sent = request.to_message()
-    _drop_defaults(request, sent)
-    return sent
-
-
-def _drop_defaults(record: object, sent: Message) -> None:
-    for name, wire, default, of_oneof in _droppable(type(record)):
-        value = getattr(record, name)
-        if isinstance(value, np.ndarray | contract.VisualChange):
-            continue
-        if not of_oneof and value == default and default is not MISSING:
-            sent.ClearField(wire)
-        elif isinstance(value, contract.Wire):
-            _drop_defaults(value, getattr(sent, sent.WhichOneof(wire) if of_oneof else wire))
-
-
-def _find_droppable(cls: type) -> list[tuple[str, str, object, bool]]:
-    """Fields that may have their default, or hold a record: name, wire name, default, oneof."""
-    known = cls.message_type.DESCRIPTOR  # type: ignore[attr-defined]
-    found: list[tuple[str, str, object, bool]] = []
-    for f in fields(cls):
-        wire = f.metadata.get("wire", f.name)
-        if wire in known.oneofs_by_name:
-            found.append((f.name, wire, MISSING, True))
-        elif wire in known.fields_by_name:
-            field = known.fields_by_name[wire]
-            if field.has_presence or isinstance(f.default, tuple | contract.WireEnum):
-                found.append((f.name, wire, f.default, False))
-    return found
-
-
-_droppable: Callable[[type], list[tuple[str, str, object, bool]]] = cache(_find_droppable)
+    return request.to_message(sparse=True)
 
 
 def make(
@@ -112,17 +73,13 @@ def make(
     options: Mapping[str, Any],
     own: dict[str, Any],
 ) -> Any:  # noqa: ANN401 - the record's message
-    """The message of a request that computes, from its arguments and its options.
+    """The message of a request of class ``record``, from the options that a method has ``known``.
 
-    Args:
-        record: Class of the request.
-        known: The options that the method has; those that are fields of the record are its.
-        checkpoint: What computes.
-        options: What is given of them; for what is not, the record has its default.
-        own: The method's other arguments, by the names of the record's fields.
+    ``own`` are its other arguments, by the names of the record's fields, which have the defaults of
+    what is not given.
     """
     check_options(options, known)
-    names = {f.name for f in fields(record)}  # type: ignore[arg-type]
+    names = {f.name for f in fields(record)}
     keys: frozenset[str] = known.__optional_keys__  # type: ignore[attr-defined]
     given = {**{name: options.get(name) for name in keys & names}, **own}
     given["request_id"] = identity(options.get("request_id"))
@@ -171,9 +128,13 @@ def _views(options: Mapping[str, Any]) -> contract.Views:
         found = "both" if specs else "neither"
         raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
     if own is not None:
+        applied = options.get("apply_to")
+        if applied in (contract.ApplyTo.GOAL, contract.ApplyTo.BOTH):
+            said = f"found {applied}, but views of your own are of the history; give perturbations"
+            raise ArgumentError("apply_to", said)
         views: Array = own
         return views
-    numbers: list[Any] = [options.get(name) for name in ("draws", "seed", "anchor")]
+    numbers: list[Any] = [options.get(name) for name in ("draws", "seed", "anchor", "apply_to")]
     return contract.PerturbationSet(specs, *numbers)
 
 

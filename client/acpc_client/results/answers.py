@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -53,7 +53,6 @@ def read_answer(answer: type[Answer], message: object) -> Answer:
         raise MalformedAnswer(str(error)) from error
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairOutcome(Record):
     """Answer to one pair of ``compare_pairs``: a comparison or an error, never both."""
 
@@ -85,7 +84,6 @@ class PairOutcome(Record):
         return self.comparison
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class UploadProgress(Record):
     """Progress of an upload.
 
@@ -105,7 +103,6 @@ class UploadProgress(Record):
 Arrays = Mapping[str, Array]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class StudyResult(Tabular, Record):
     """The rows of one study of one checkpoint; study_service.proto names the columns.
 
@@ -165,7 +162,6 @@ class StudyResult(Tabular, Record):
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Operation(Record):
     """A job at one moment.
 
@@ -181,6 +177,8 @@ class Operation(Record):
         request: What a scoring job was asked; None for other jobs, and when a newer server allows
             what this client does not know.
         caller: Who asked for it; empty on a server without authentication, or an older one.
+        phase_seconds: Seconds of its last run by what it did, such as read, draw, encode and
+            rollout; what overlaps counts in each. Empty where the host that runs it is not asked.
     """
 
     name: str
@@ -198,6 +196,7 @@ class Operation(Record):
     study: StudyResult | None = None
     request: ScoreRequest | None = None
     caller: str = ""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
     @classmethod
     def from_message(cls, message: operations_pb2.Operation) -> Operation:
@@ -224,6 +223,7 @@ class Operation(Record):
             **_answer(message),
             request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
             caller=metadata.caller,
+            phase_seconds=metadata.phase_seconds,
         )
 
     def result(self) -> Score:

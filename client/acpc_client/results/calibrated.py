@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from acpc.contract import Record, Thresholds
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SelectionStep(Record):
     """A criterion of a selection; criteria are applied in order.
 
@@ -22,7 +19,6 @@ class SelectionStep(Record):
     left: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CalibrationScore(Record):
     """A score that a selection was made on.
 
@@ -40,7 +36,6 @@ class CalibrationScore(Record):
     parameters_digest: str
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CalibratedThresholds(Record):
     """Thresholds that were chosen on all tasks of a training sweep, and how.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -37,7 +37,6 @@ _DECIDING = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, repr=False)
 class Difference(Record):
     """The difference of one number between two scores.
 
@@ -63,7 +62,6 @@ class Difference(Record):
         return "higher" if self.interval.lower > self.even else "undecided"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ScoreComparison(Tabular, Record):
     """Two scores of the same anchors: the second against the first.
 

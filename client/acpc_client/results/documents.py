@@ -12,7 +12,7 @@ import hashlib
 import html
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, is_dataclass
+from dataclasses import field, is_dataclass
 from datetime import UTC, datetime
 from typing import Any
 
@@ -42,7 +42,6 @@ ABOVE = ("request", "receipt")
 """Parts of an answer that stand above it."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Result(Record):
     """An answer with all that explains it.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from acpc.contract import (
     TITLES,
@@ -22,7 +21,6 @@ from acpc.contract import (
 )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class LimitPoint(Record):
     """A severity that was scored, with its result.
 
@@ -74,7 +72,6 @@ class LimitPoint(Record):
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SeverityLimit(Tabular, Record):
     """Up to which severity the screen passes, with an interval.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -17,7 +16,6 @@ MOST = 32
 RANKINGS = ("radius", "distance")
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class WorstAnchor(Record):
     """An anchor, its measurements and the model's input.
 
@@ -42,7 +40,6 @@ class WorstAnchor(Record):
     partner: NDArray[np.uint8] | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class WorstAnchors(Tabular, Record):
     """Answer of ``worst_anchors``, worst first; ``plot()`` shows the frames side by side.
 

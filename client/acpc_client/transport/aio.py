@@ -109,14 +109,7 @@ async def _stepped(step: Callable[[], Message | None]) -> AsyncIterator[Message]
 
 
 class AsyncConversation:
-    """A stream that is asked one message at a time.
-
-    Args:
-        transport: The client's.
-        rpc: A method that streams both ways.
-        request_id: Names the conversation in errors.
-        options: Of the call.
-    """
+    """A stream that is asked one message at a time; ``request_id`` names it in errors."""
 
     def __init__(
         self, transport: TransportBase, rpc: Rpc[Any], request_id: str, options: dict[str, Any]

@@ -36,13 +36,7 @@ from acpc_client.transport.access import (
     is_socket,
     resolved,
 )
-from acpc_client.transport.channel import (
-    CHANNEL_OPTIONS,
-    Channel,
-    Connection,
-    Metadata,
-    Tls,
-)
+from acpc_client.transport.channel import CHANNEL_OPTIONS, Channel, Connection, Metadata, Tls
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -66,10 +60,7 @@ class Feed:
     """Turns the caller's pairs into messages, and keeps what ended them.
 
     gRPC reads requests in a thread or task of its own, where an exception would only be logged
-    and the caller would see a bare CANCELLED.
-
-    Args:
-        encode: Makes the message of one pair.
+    and the caller would see a bare CANCELLED. ``encode`` makes the message of one pair.
     """
 
     def __init__(self, encode: Callable[[Pair], Message]) -> None:
@@ -97,15 +88,9 @@ class Feed:
 
 
 class TransportBase(ABC):
-    """Channels, deadlines and retries of a client.
+    """Channels, deadlines and retries of a client, from its arguments.
 
-    Args:
-        target: ``host:port`` of the server, ``unix:/path`` of its socket, any gRPC target, or
-            addresses of several servers.
-        options: See ``ClientOptions``.
-
-    Raises ArgumentError: An empty target, an option out of range, a file that cannot be read, or a
-    token that would travel in plain text; TypeError: An unknown option.
+    Raises as the client does; TypeError: An unknown option.
     """
 
     def __init__(self, target: str | Sequence[str], options: ClientOptions) -> None:

@@ -93,11 +93,7 @@ def _read(path: str | Path | None, name: str) -> bytes | None:
 
 
 class Connection:
-    """The channel that further calls take, and those that were left; safe to use from any thread.
-
-    Args:
-        opened: Makes a channel.
-    """
+    """The channel that further calls take, and those that were left; safe in any thread."""
 
     def __init__(self, opened: Callable[[], Channel]) -> None:
         self._opened = opened

@@ -85,14 +85,7 @@ def _ignore(_: grpc.ChannelConnectivity) -> None:
 
 
 class Conversation:
-    """A stream that is asked one message at a time.
-
-    Args:
-        transport: The client's.
-        rpc: A method that streams both ways.
-        request_id: Names the conversation in errors.
-        options: Of the call.
-    """
+    """A stream that is asked one message at a time; ``request_id`` names it in errors."""
 
     def __init__(
         self, transport: TransportBase, rpc: Rpc[Any], request_id: str, options: dict[str, Any]
@@ -156,9 +149,6 @@ class Listing(Tabular, Sequence[Item]):
 
     Iterating fetches pages as they are read. What needs all of them (``len``, an index, the table)
     fetches the rest; a page that failed is asked for again.
-
-    Args:
-        fetch: The page with a token.
     """
 
     def __init__(self, fetch: Callable[[str], Page[Item]]) -> None:

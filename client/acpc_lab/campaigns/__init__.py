@@ -13,10 +13,10 @@ from acpc_lab.campaigns.campaign import (
     Task,
     TaskStatus,
 )
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState
+from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
 from acpc_lab.campaigns.link import Link, OutOfTime, Stopped, check_options
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",
-    "Task", "TaskState", "TaskStatus", "check_options",
+    "Task", "TaskState", "TaskStatus", "check_options", "counted",
 ]  # fmt: skip

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from acpc_client import AcpcClient, JobState, Operation, Progress, errors
 from acpc_client.errors import AcpcError
 
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState
+from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
 from acpc_lab.campaigns.link import Link
 
 _LOOKS = 12  # at jobs, in a turn
@@ -47,8 +46,8 @@ class Task(Protocol):
 T = TypeVar("T", bound=Task)
 
 
-@dataclass(frozen=True)
-class TaskStatus(Generic[T]):
+@dataclass(frozen=True, kw_only=True)
+class TaskStatus(Entry, Generic[T]):
     """One task at one moment.
 
     Attributes:
@@ -59,21 +58,10 @@ class TaskStatus(Generic[T]):
     """
 
     task: T
-    entry: Entry
     progress: Progress | None = None
     problem: AcpcError | None = None
     failures: int = 0
     not_before: float = 0.0
-
-    @property
-    def state(self) -> TaskState:
-        """The task's state."""
-        return self.entry.state
-
-    @property
-    def operation(self) -> str:
-        """The job of the last attempt; empty: there is none."""
-        return self.entry.operation
 
     @property
     def share(self) -> float:
@@ -89,7 +77,6 @@ class CampaignProgress(Generic[T]):
 
     Attributes:
         changed: Those that have changed since the last report.
-        elapsed: Seconds since the beginning of the run.
         rate: Tasks done per second in this run, parts of tasks included; None: not known yet.
         seconds_left: Estimate; None: not known.
         away: Why the server does not answer; None: it does.
@@ -97,7 +84,6 @@ class CampaignProgress(Generic[T]):
 
     tasks: tuple[TaskStatus[T], ...] = ()
     changed: tuple[TaskStatus[T], ...] = ()
-    elapsed: float = 0.0
     rate: float | None = None
     seconds_left: float | None = None
     away: AcpcError | None = None
@@ -105,8 +91,7 @@ class CampaignProgress(Generic[T]):
     @property
     def counts(self) -> dict[TaskState, int]:
         """Tasks by state; states without a task are left out."""
-        counted = Counter(item.state for item in self.tasks)
-        return {state: counted[state] for state in TaskState if counted[state]}
+        return counted(self.tasks)
 
     @property
     def done(self) -> int:
@@ -125,7 +110,7 @@ class Options:
         concurrency: Jobs in flight at most; None: no bound.
         retries: Further attempts for a task in this run.
         submit: Submit what has no job.
-        follow: Wait for what has one.
+        follow: Wait for what has one; without both, look once at each job.
         poll: Seconds between two turns.
     """
 
@@ -147,7 +132,7 @@ class Campaign(Generic[T]):
         self,
         client: AcpcClient,
         link: Link,
-        tasks: Sequence[T],
+        tasks: Iterable[T],
         options: Options,
         journal: Journal | None = None,
         on_update: OnUpdate[T] = lambda _: None,
@@ -171,24 +156,26 @@ class Campaign(Generic[T]):
             self._link.sleep(self._options.poll)
             self._link.check()
 
-    def turn(self, looks: int | None = _LOOKS) -> bool:
-        """Submits, and looks at some jobs (None: at all); returns whether anything is left to do.
+    def turn(self) -> bool:
+        """Submits, and looks at some jobs; returns whether anything is left to do.
 
         Raises RunEnded: As for ``run``.
         """
         how = self._options
         if how.submit:
             self._submit()
+        flying = self._in_flight()
         if how.follow:
-            flying = self._in_flight()
             first = self._next_look % max(1, len(flying))
-            for index in (flying[first:] + flying[:first])[:looks]:
-                self._look(index)
             self._next_look = first + _LOOKS
+            flying = (flying[first:] + flying[:first])[:_LOOKS]
+        if how.follow or not how.submit:
+            for index in flying:
+                self._look(index)
         left = {status.state.in_flight for status in self.statuses if not status.state.done}
         return (how.submit and False in left) or (how.follow and True in left)
 
-    def add(self, tasks: Sequence[T]) -> None:
+    def add(self, tasks: Iterable[T]) -> None:
         """Takes more tasks into the run, behind those it has."""
         new = [self._resumed(task) for task in tasks]
         self.statuses += new
@@ -198,12 +185,10 @@ class Campaign(Generic[T]):
         """From where the run goes on with a task; a failed one is given another attempt."""
         entry = self._entries.get(task.id, Entry())
         if entry.state is TaskState.SUCCEEDED and not task.kept:
-            # The server may still have the answer.
-            known = TaskState.QUEUED if entry.operation else TaskState.PENDING
-            entry = replace(entry, state=known)
+            entry = entry.without_answer()  # which the server may still have
         elif entry.state in ENDED_BADLY and self._options.submit:
             entry = replace(entry, state=TaskState.PENDING)
-        return TaskStatus(task, entry)
+        return TaskStatus(task=task, **vars(entry))
 
     def _in_flight(self) -> list[int]:
         return [index for index, status in enumerate(self.statuses) if status.state.in_flight]
@@ -220,8 +205,7 @@ class Campaign(Generic[T]):
                 flying += self.statuses[index].state.in_flight
 
     def _send(self, index: int) -> None:
-        task, entry = self.statuses[index].task, self.statuses[index].entry
-        attempt = entry.attempt + 1
+        task, attempt = self.statuses[index].task, self.statuses[index].attempt + 1
         try:
             operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
         except errors.RunEnded:
@@ -229,12 +213,12 @@ class Campaign(Generic[T]):
         except AcpcError as error:
             if isinstance(error, errors.ResourceExhausted) and error.retry_after is not None:
                 self._busy_until = time.monotonic() + error.retry_after
-                entry = replace(entry, state=TaskState.WAITING)
-                self._set(index, entry, problem=error)
+                self._set(index, state=TaskState.WAITING, problem=error)
             else:
                 self._fail(index, TaskState.FAILED, error, isinstance(error, _WORTH_ANOTHER_JOB))
         else:
-            self._set(index, Entry(TaskState.QUEUED, attempt, operation.name), problem=None)
+            sent = Entry(TaskState.QUEUED, attempt, operation.name)
+            self._set(index, **vars(sent), problem=None)
             self._take(index, operation)
 
     def _look(self, index: int) -> None:
@@ -242,15 +226,14 @@ class Campaign(Generic[T]):
         try:
             operation = self._link.ask(lambda: self._client.operations.get(status.operation))
         except errors.NotFound:  # it is submitted again under the same id
-            entry = Entry(TaskState.PENDING, status.entry.attempt - 1)
-            self._set(index, entry, progress=None)
+            unsent = Entry(TaskState.PENDING, status.attempt - 1)
+            self._set(index, **vars(unsent), progress=None)
         except errors.RunEnded:
             raise
         except AcpcError as error:  # its job may well go on: there is no other one yet
-            failures, entry = status.failures + 1, status.entry
-            if failures > self._options.retries:
-                entry = _ended(entry, TaskState.FAILED, error)
-            self._set(index, entry, problem=error, failures=failures)
+            failures = status.failures + 1
+            ended = _ended(TaskState.FAILED, error) if failures > self._options.retries else {}
+            self._set(index, **ended, problem=error, failures=failures)
         else:
             self._take(index, operation)
 
@@ -258,36 +241,35 @@ class Campaign(Generic[T]):
         status = self.statuses[index]
         if not operation.done:
             running = operation.state is JobState.RUNNING
-            entry = replace(status.entry, state=TaskState.RUNNING if running else TaskState.QUEUED)
-            self._set(index, entry, progress=operation.progress)
+            state = TaskState.RUNNING if running else TaskState.QUEUED
+            self._set(index, state=state, progress=operation.progress)
             return
         try:
             status.task.keep(operation)
         except AcpcError as error:
             cancelled = operation.state is JobState.CANCELLED
             again = errors.passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
-            again = again and self._options.submit and not status.entry.cancel_asked
+            again = again and self._options.submit and not status.cancel_asked
             self._fail(index, TaskState.CANCELLED if cancelled else TaskState.FAILED, error, again)
         else:
-            self._set(index, _ended(status.entry, TaskState.SUCCEEDED), problem=None)
+            self._set(index, **_ended(TaskState.SUCCEEDED), problem=None)
 
     def _fail(self, index: int, state: TaskState, error: AcpcError, again: bool) -> None:
         """Takes an error of a job or of its submission; waits for another attempt, or gives up."""
-        status = self.statuses[index]
-        failures, not_before = status.failures + again, 0.0
+        failures, not_before = self.statuses[index].failures + again, 0.0
         if again and failures <= self._options.retries:
             backoff = min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2.0 ** (failures - 1))
             not_before = time.monotonic() + max(backoff, error.retry_after or 0.0)
         state = TaskState.WAITING if not_before else TaskState.FAILED if again else state
-        entry, changes = _ended(status.entry, state, error), {"not_before": not_before}
-        self._set(index, entry, problem=error, failures=failures, **changes)
+        changes = {"problem": error, "failures": failures, "not_before": not_before}
+        self._set(index, **_ended(state, error), **changes)
 
-    def _set(self, index: int, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
-        """Changes a status, tells it, and keeps a new entry in the journal."""
+    def _set(self, index: int, **changes: Any) -> None:  # noqa: ANN401
+        """Changes a status, tells it, and keeps what is new in the journal."""
         before = self.statuses[index]
-        now = self.statuses[index] = replace(before, entry=entry, **changes)
-        if entry != before.entry and self._journal is not None:
-            self._journal.note(now.task.id, entry)
+        now = self.statuses[index] = replace(before, **changes)
+        if now.to_plain() != before.to_plain() and self._journal is not None:
+            self._journal.note(now.task.id, now)
         if now != before:
             self._tell(now)
 
@@ -303,9 +285,9 @@ class Campaign(Generic[T]):
         elapsed, done = time.monotonic() - begun, self._done()
         rate = (done - at_first) / elapsed if done > at_first and elapsed > 0 else None
         left = rate and max(0.0, len(tasks) - done) / rate
-        self._on_update(CampaignProgress(tasks, changed, elapsed, rate, left, self._away))
+        self._on_update(CampaignProgress(tasks, changed, rate, left, self._away))
 
 
-def _ended(entry: Entry, state: TaskState, error: AcpcError | None = None) -> Entry:
+def _ended(state: TaskState, error: AcpcError | None = None) -> dict[str, Any]:
     code, message = ("", "") if error is None else (error.code, error.message)
-    return replace(entry, state=state, code=code, message=message)
+    return {"state": state, "code": code, "message": message}

@@ -11,8 +11,9 @@ import enum
 import fcntl
 import json
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
@@ -61,6 +62,22 @@ class Entry:
     message: str = ""
     cancel_asked: bool = False
 
+    def without_answer(self) -> Entry:
+        """Returns the state of a task that has succeeded, once its answer is lost here."""
+        state = TaskState.QUEUED if self.operation else TaskState.PENDING
+        return replace(self, state=state)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Returns what a journal holds of it, without what is empty."""
+        plain = {item.name: to_plain(getattr(self, item.name)) for item in fields(Entry)}
+        return {name: value for name, value in plain.items() if value}
+
+
+def counted(entries: Iterable[Entry]) -> dict[TaskState, int]:
+    """Counts tasks by state; states without one are left out."""
+    counts = Counter(entry.state for entry in entries)
+    return {state: counts[state] for state in TaskState if counts[state]}
+
 
 _MOVED = "moved"  # the event that holds an entry
 
@@ -103,7 +120,7 @@ class Journal:
 
     def note(self, task: str, entry: Entry) -> None:
         """Writes the state of a task; it is on the disk when this returns."""
-        self.append(_MOVED, task, **{name: x for name, x in to_plain(entry).items() if x})
+        self.append(_MOVED, task, **entry.to_plain())
 
     def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
         """Writes any other event; it is on the disk when this returns."""

@@ -38,7 +38,10 @@ MOMENT = ("past_blocks", "proprio", "goal_proprio")
 
 
 _VIEWS = keys_of(PerturbationSet, ("seed", "anchor"))
-_PLANNER = keys_of(PlanStart, ("cost_reduction", "endpoint_tolerance", "objective"))
+_PLANNER = {
+    **keys_of(PerturbationSet, ("apply_to",)),
+    **keys_of(PlanStart, ("cost_reduction", "endpoint_tolerance", "objective")),
+}
 _POOL = keys_of(PlanStart, ("weights", "kept_elites", "temperature"))
 _PAIRED = keys_of(PairedRequest, ("sampling_seed", "returns", "choices"))
 _MODE = keys_of(PairRequest, ("numeric_mode",))
@@ -142,6 +145,7 @@ class Certify(_Asked):
             --protocol '{cost_reduction: mean, endpoint_tolerance: 0.001}'
         acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol \
             '{objective: {terms: [{norm: l1, squared: false}]}, temperature: 0.5}'
+        acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol '{apply_to: both}'
 
     A grid of severities, `kind:a,b,c`, also shows the largest one up to which every draw is
     certified. A release can stop on the exit code, 3 where `--require` is not met:

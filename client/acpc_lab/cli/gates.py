@@ -21,7 +21,7 @@ from acpc_lab.cli import render
 from acpc_lab.cli.options import Gate, require_folder
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps import CellResult, SweepResults
+    from acpc_lab.sweeps import SweepResults
 
 State = Literal["passed", "failed", "undecided", "error"]
 
@@ -148,21 +148,14 @@ def reason(score: Score, gate: str | None) -> str:
 
 def cases_of(results: SweepResults, gate: Gate | None) -> list[Case]:
     """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
-    confident = gate is Gate.CONFIDENT and not (results.failed or results.unfinished)
-    failed = results.surely_failed if confident else results.rejected
-    bad = {item.cell.id for item in failed} if gate else set()
-    open_ = {item.cell.id for item in results.undecided} if confident else set()
-    return [_case(item, bad, open_, gate) for item in results]
-
-
-def _case(item: CellResult, failed: set[str], undecided: set[str], gate: Gate | None) -> Case:
-    if item.score is None:
-        why = f"{item.code}: {item.message}" if item.code else "it has no score"
-        return Case(item.cell.title, "error", f"{item.state.value}: {why}")
-    if item.is_reference:
-        return Case(item.cell.title, "passed", "the reference: there for comparison, not judged")
-    message = reason(item.score, gate)
-    if item.cell.id in failed:
-        return Case(item.cell.title, "failed", message)
-    state: State = "undecided" if item.cell.id in undecided else "passed"
-    return Case(item.cell.title, state, message)
+    cases = []
+    for item, outcome in zip(results, results.gated(gate or Gate.POINT), strict=True):
+        if item.score is None:
+            message = f"{item.state.value}: {item.error or 'it has no score'}"
+        elif item.is_reference:
+            message = "the reference: there for comparison, not judged"
+        else:
+            message = reason(item.score, gate)
+        allowed = gate is None and item.score is not None
+        cases.append(case_of(item.cell.title, Outcome.PASSED if allowed else outcome, message))
+    return cases

@@ -74,6 +74,12 @@ OPERATIONS = (
 )
 
 
+def phases(item: Operation) -> str:
+    """Where the time of a job went, the longest first."""
+    spent = sorted(item.phase_seconds.items(), key=lambda one: -one[1])
+    return ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
+
+
 def anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
     """One anchor set, a line for each thing to know."""
     expires = f"{_day(item.expire_time)}, later when it is used"

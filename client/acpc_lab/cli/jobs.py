@@ -182,6 +182,8 @@ class Show(ScoreOptions, Server):
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)
         render.listing([operation], held.OPERATIONS, self.form)
+        if operation.phase_seconds and self.form is Format.TABLE:
+            render.prose(f"seconds by phase: {held.phases(operation)}")
         if operation.study is not None:
             render.prose(study_line(operation.study))
         if operation.error is not None:
@@ -258,7 +260,9 @@ class Cancel(Server):
             with reported():
                 sweep = Sweep.load(Path(self.name))
                 spec = sweep.spec
-                with self.client(spec.target, spec.access, on_away=render.presence) as client:
+                with self.client(
+                    spec.server.target, spec.server.access, on_away=render.presence
+                ) as client:
                     asked = sweep.cancel(client)
             render.line(f"{asked} cancellations requested")
             return

@@ -29,6 +29,8 @@ COMMANDS = {
     "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
     "check-fit": ("check_fit.CheckFit", "Does this checkpoint predict these data at all?"),
     "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
+    "judge": ("judge.Judge", "What do stored scores say under other thresholds?"),
+    "verify": ("verify.Verify", "Does a stored result come out again? A study, or a job's result."),
     "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
     "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
     "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
@@ -145,6 +147,8 @@ def acpc(
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise:0.08
         acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
         acpc diff before.json after.json
+        acpc judge before.json --t-ir 0.2
+        acpc verify before.json
         acpc sweep run sweep.yaml
         acpc show job latest --wait
         acpc report noise.sweep --out noise.html
@@ -152,7 +156,8 @@ def acpc(
     **Exit codes** of every command
 
         0    done; what was judged passed, or had no reference to be judged by
-        1    the server rejected the call or was away for too long; a study differs
+        1    the server rejected the call or was away for too long; verify: something
+             differs
         2    wrong usage, a wrong file, scores that cannot be compared
         3    the screen failed, or the checkpoint does not fit its data;
              certify, plan-paired: what was required is not met;

@@ -29,7 +29,7 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from acpc_lab.cli import profiles, render
 from acpc_lab.cli.command import SERVER, Options, given, sets
 from acpc_lab.cli.table import Format
-from acpc_lab.evidence import FamilyWise
+from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
 
@@ -53,11 +53,12 @@ class Gate(enum.StrEnum):
     CONFIDENT = "confident"
 
 
-FamilyWiseOption = Annotated[
-    FamilyWise,
+CorrectionOption = Annotated[
+    Correction,
     typer.Option(
-        help="holm: the chance that any cell reported as passing is wrong is at most 1 - "
-        "confidence; none: judge each cell by itself."
+        help="holm: the chance that any verdict called sure is wrong is at most 1 - confidence; "
+        "bh, by: so large a share of them is expected to be wrong, if they depend positively, or "
+        "however they do; none: judge each cell by itself."
     ),
 ]
 Concurrency = Annotated[
@@ -314,7 +315,12 @@ class AnchorCount(Options):
 
     anchors: Annotated[
         int | None,
-        sets(DatasetAnchors, "count", "--anchors", help="How many [until decided, 400 at most]."),
+        sets(
+            DatasetAnchors,
+            "count",
+            "--anchors",
+            help="How many [a score: until decided, 400 at most; else 100].",
+        ),
     ] = None
     episodes: Annotated[
         str | None,

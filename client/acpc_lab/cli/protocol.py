@@ -72,7 +72,7 @@ def _read(value: object, keys: Keys, beside: Path) -> dict[str, Any]:
         elif name == "protocol" and isinstance(held, str):
             read[name] = _fields({"reading": held}, keys, name)
         elif name == "thresholds" and isinstance(held, str):
-            read[name] = _calibrated(beside / held)
+            read[name] = calibrated(beside / held)
         elif not isinstance(held, Mapping):
             raise ArgumentError(name, f"found {held!r}, wanted a mapping")
         else:
@@ -98,7 +98,7 @@ def _fields(held: Mapping[str, Any], keys: Keys, section: str) -> dict[str, Any]
     return read
 
 
-def _calibrated(path: Path) -> Thresholds:
+def calibrated(path: Path) -> Thresholds:
     """The thresholds that a study wrote, with their warnings on stderr."""
     try:
         chosen = load_thresholds(path)

@@ -11,14 +11,14 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.options import (
-    FamilyWiseOption,
+    CorrectionOption,
     Server,
     job_name,
     out_option,
     reported,
     require_folder,
 )
-from acpc_lab.evidence import FamilyWise
+from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class Report(Server):
     figures: Annotated[Path | None, typer.Option(file_okay=False)] = None
     title: str = ""
     shift: str = ""
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    correction: CorrectionOption = Correction.HOLM
     focus: Annotated[list[str] | None, typer.Option(metavar="CHECKPOINT")] = None
     no_pictures: bool = False
     label: Annotated[list[str] | None, typer.Option(metavar="level|run|task=LABEL")] = None
@@ -79,7 +79,7 @@ class Report(Server):
         require_folder(self.figures)
         with reported():
             found = self._read()
-            data = found.data.with_(focus=tuple(self.focus or ()), family_wise=self.family_wise)
+            data = found.data.with_(focus=tuple(self.focus or ()), correction=self.correction)
             self._write(found._replace(data=data))
         if self.figures is not None:
             render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")

@@ -19,7 +19,6 @@ from acpc_lab.cli.options import (
     AnchorCount,
     Exit,
     Followed,
-    Printed,
     Server,
     out_option,
     read_grid,
@@ -37,9 +36,6 @@ app = group(
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
 _VIEW: ProgressView[studies.MeasuringTask] = ProgressView("checkpoints", "submitting")
-Folder = Annotated[
-    Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder.")
-]
 
 
 def keys_of_study(study: studies.Study) -> Keys:
@@ -72,10 +68,11 @@ class Run(Followed, AnchorCount, Server):
         acpc study run drift --checkpoints unaugmented.csv --out drift/
         acpc study run drift --rows drift/rows.csv --protocol '{alpha: 10}'
         acpc study run thresholds --rows sweep.csv --thresholds thresholds.json
+        acpc study run shifts --rows paper
 
     Attributes:
         name: Which study.
-        rows: Rows that were measured before, as CSV.
+        rows: Rows that were measured before, as CSV; paper: those that the paper prints.
         checkpoints: Checkpoints to measure at the server, as CSV; needs --out.
         out: Write a bundle: rows, summary, figures.
         shifts: Instead of the paper's; KIND:A,B is a grid.
@@ -84,7 +81,7 @@ class Run(Followed, AnchorCount, Server):
     """
 
     name: Annotated[str, typer.Argument(metavar="STUDY")]
-    rows: Annotated[Path | None, typer.Option(**_FILE)] = None
+    rows: Annotated[str | None, typer.Option(metavar="FILE|paper")] = None
     checkpoints: Annotated[Path | None, typer.Option(**_FILE)] = None
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", file_okay=False)] = None
     protocol: ProtocolOption = None
@@ -126,7 +123,7 @@ class Run(Followed, AnchorCount, Server):
             raise typer.BadParameter("is missing; results are written there", param_hint="--out")
         with reported():
             ask = self._ask(study, read)
-            file, inputs = _source_of(self.checkpoints)
+            file, inputs = _source(self.checkpoints.name, self.checkpoints.read_bytes())
             listed = read_rows(self.checkpoints, studies.CheckpointRows)
             drawn = self.drawn() | read.get("anchors", {})
             cells = studies.read_checkpoints(listed, **drawn)
@@ -137,9 +134,17 @@ class Run(Followed, AnchorCount, Server):
             evidence = studies.Evidence.of(study, held[0], parameters, held[1])
             self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
-    def _from_rows(self, study: studies.Study, path: Path, parameters: Any) -> None:  # noqa: ANN401
-        rows: Any = read_rows(path, study.rows)
-        file, inputs = _source_of(path)
+    def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
+        rows: Any
+        if name == "paper":
+            if study.name not in studies.PAPER_ROWS:
+                printed = f"the paper prints the rows of {', '.join(studies.PAPER_ROWS)} alone"
+                raise ArgumentError("--rows", printed)
+            rows = studies.PAPER_ROWS[study.name]()
+            file, inputs = _source(f"{name}.csv", to_csv(rows).encode())
+        else:
+            rows = read_rows(Path(name), study.rows)
+            file, inputs = _source(Path(name).name, Path(name).read_bytes())
         sources = [file]
         if self.thresholds_from is not None:
             held = bundle.read(self.thresholds_from)
@@ -203,7 +208,7 @@ class Run(Followed, AnchorCount, Server):
             render.note(f"no figures: {missing.message}")
             render.note(f"  draw them later: acpc study plot {held.folder}")
         render.note(f"wrote {out}: study {held.digest[:12]}")
-        render.note(f"  check it: acpc study verify {out}")
+        render.note(f"  check it: acpc verify {out}")
 
     def _measure(
         self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
@@ -232,10 +237,9 @@ class Run(Followed, AnchorCount, Server):
                 raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
 
 
-def _source_of(path: Path) -> tuple[dict[str, Any], dict[str, bytes]]:
+def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A file as a source of a bundle, and its content to keep there."""
-    content = path.read_bytes()
-    return {"kind": "file", "name": path.name, "sha256": sha256(content)}, {path.name: content}
+    return {"kind": "file", "name": name, "sha256": sha256(content)}, {name: content}
 
 
 def _gathered(study: studies.Study) -> Any:  # noqa: ANN401 - as Study.gather
@@ -272,34 +276,6 @@ def _explained(study: studies.Study) -> Iterator[str]:
         yield f"  {key}: {in_words(record, name)}"
 
 
-@app.command("verify", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Verify(Printed):
-    """Is a study what its folder says?
-
-    Compares the SHA-256 of every file with the manifest, computes the summary again from the rows
-    and compares every number. Exits with 1 where something differs, naming the first difference.
-
-    **Example**
-
-        acpc study verify drift/
-    """
-
-    folder: Folder
-
-    def run(self) -> None:
-        """Verifies it."""
-        with reported():
-            found = studies.verify(self.folder)
-        if self.json or found.difference is None:
-            what = f"{found.study} study {found.digest}"
-            held = f"{found.files} files and {found.values} values"
-            self.answer(found, lambda: render.line(f"OK: {what}: {held}"))
-        if found.difference is not None:
-            render.problem(f"first difference: {found.difference}")
-            raise typer.Exit(Exit.ERROR)
-
-
 @app.command("plot", cls=Command)
 @dataclass(frozen=True, kw_only=True)
 class Plot(Options):
@@ -310,7 +286,10 @@ class Plot(Options):
         acpc study plot drift/
     """
 
-    folder: Folder
+    folder: Annotated[
+        Path,
+        typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder."),
+    ]
 
     def run(self) -> None:
         """Draws them."""
@@ -319,27 +298,3 @@ class Plot(Options):
             drawn = bundle.draw(held, held.evidence())
         for name in drawn.figures:
             render.line(str(self.folder / name))
-
-
-@app.command("paper", cls=Command)
-@dataclass(frozen=True, kw_only=True)
-class Paper(Options):
-    """Prints the rows that the paper prints, as CSV: an example of the input, and its check.
-
-    **Example**
-
-        acpc study paper shifts > pairs.csv && acpc study run shifts --rows pairs.csv
-
-    Attributes:
-        study: shifts or collapse.
-    """
-
-    study: Annotated[str, typer.Argument(metavar="STUDY")]
-
-    def run(self) -> None:
-        """Prints them."""
-        with reported():
-            if self.study not in studies.PAPER_ROWS:
-                wanted = ", ".join(studies.PAPER_ROWS)
-                raise ArgumentError("STUDY", f"found {self.study!r}, wanted one of {wanted}")
-            render.line(to_csv(studies.PAPER_ROWS[self.study]()).rstrip("\n"))

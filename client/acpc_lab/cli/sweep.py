@@ -8,16 +8,17 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import AcpcClient, save_result
+from acpc_client import AcpcClient, Outcome, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.command import Command, group
+from acpc_lab.cli.follow import exit_of
 from acpc_lab.cli.gates import JunitOption, cases_of, publish
 from acpc_lab.cli.options import (
     Concurrency,
+    CorrectionOption,
     Exit,
-    FamilyWiseOption,
     Followed,
     Gate,
     Printed,
@@ -28,8 +29,8 @@ from acpc_lab.cli.options import (
 )
 from acpc_lab.cli.progress import shown
 from acpc_lab.cli.table import Format
-from acpc_lab.evidence import FamilyWise
-from acpc_lab.sweeps import RunOptions, ServerAway, Sweep, SweepResults
+from acpc_lab.evidence import Correction
+from acpc_lab.sweeps import ServerAway, Sweep, SweepResults
 from acpc_lab.tables import TABLE_FORMATS
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -54,7 +55,7 @@ class _File(Server):
         """A client."""
         spec = sweep.spec
         render.notes(spec.warnings)
-        with self.client(spec.target, spec.access) as client:
+        with self.client(spec.server.target, spec.server.access) as client:
             yield client
 
 
@@ -95,7 +96,7 @@ class Run(Followed, _File):
     concurrency: Concurrency = None
     no_gate: bool = False
     gate: Gate | None = None
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    correction: CorrectionOption = Correction.HOLM
     out: Out = None
     junit: JunitOption = None
 
@@ -106,12 +107,26 @@ class Run(Followed, _File):
             raise typer.BadParameter(f"{other} and --submit-only exclude each other")
         with reported():
             sweep = Sweep.load(self.file)
-            with interruptible(
+            words = (
                 "interrupted: submitted jobs go on at the server",
                 f"  go on:      acpc sweep run {self.file}",
                 f"  cancel all: acpc cancel {self.file}",
+            )
+            with (
+                interruptible(*words),
+                self.asking(sweep) as client,
+                shown(sweep_tables.VIEW, live=not self.json) as on_update,
             ):
-                results = self._followed(sweep).corrected(self.family_wise)
+                results = sweep.run(
+                    client,
+                    submit=not self.watch,
+                    follow=not self.submit_only,
+                    timeout=self.timeout,
+                    on_update=on_update,
+                    rescan=self.rescan,
+                    drop=self.drop,
+                    concurrency=self.concurrency,
+                ).corrected(self.correction)
             if self.out is not None:
                 _save(results, self.out)
         if self.submit_only:
@@ -121,18 +136,6 @@ class Run(Followed, _File):
             raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
         self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
 
-    def _followed(self, sweep: Sweep) -> SweepResults:
-        """Runs, watches or submits, and shows how it goes."""
-        live = not self.json
-        with self.asking(sweep) as client, shown(sweep_tables.VIEW, live=live) as on_update:
-            options: RunOptions = {"timeout": self.timeout, "on_update": on_update}
-            if self.watch:
-                return sweep.watch(client, **options)
-            options |= {"rescan": self.rescan, "drop": self.drop}
-            if self.submit_only:
-                return sweep.submit(client, **options)
-            return sweep.run(client, **options | {"concurrency": self.concurrency})
-
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         sweep_tables.results_table(results, self.form)
         sweep_tables.failures(results.failed)
@@ -141,17 +144,24 @@ class Run(Followed, _File):
         render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
             publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
-        if results.failed or results.unfinished or results.inconsistencies:
-            render.note(f"{len(results.failed) + len(results.unfinished)} cells have no score")
+        outcomes = results.gated(gate or Gate.POINT)
+        missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
+        if missing or results.inconsistencies:
+            render.note(f"{missing} cells have no score")
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         if gate and all(item.is_reference for item in results):
             render.note("every checkpoint is its own reference, so nothing was judged")
             raise typer.Exit(Exit.UNDECIDED)
-        if gate is Gate.CONFIDENT:
-            raise typer.Exit(sweep_tables.confident_exit(results))
-        if results.rejected:
-            render.note(f"{len(results.rejected)} of {len(results)} cells fail the screen")
-            raise typer.Exit(Exit.SCREEN_FAILED if gate else Exit.OK)
+        if failed:
+            surely = "surely " if gate is Gate.CONFIDENT else ""
+            render.note(f"{failed} of {len(results)} cells {surely}fail the screen")
+        elif undecided := outcomes.count(Outcome.UNDECIDED):
+            unjudged = any(x.sure is Outcome.INCONCLUSIVE for x in results if not x.is_reference)
+            more = (
+                "name a reference, without which none passes" if unjudged else "score more anchors"
+            )
+            render.note(f"{undecided} of {len(results)} cells are undecided: {more}")
+        raise typer.Exit(exit_of(outcomes) if gate else Exit.OK)
 
 
 @app.command("show", cls=Command)
@@ -176,7 +186,7 @@ class Show(Printed, _File):
     plan: bool = False
     offline: bool = False
     anchors: bool = False
-    family_wise: FamilyWiseOption = FamilyWise.HOLM
+    correction: CorrectionOption = Correction.HOLM
     out: Out = None
 
     def run(self) -> None:
@@ -192,7 +202,7 @@ class Show(Printed, _File):
                     self._plan(sweep)
                     return
                 results = self._now(sweep)
-            results = results.corrected(self.family_wise)
+            results = results.corrected(self.correction)
             if self.out is not None:
                 count = _save(results, self.out, self.anchors)
                 render.line(f"{self.out}: {count} rows")
@@ -216,10 +226,10 @@ class Show(Printed, _File):
 
     def _now(self, sweep: Sweep) -> SweepResults:
         results = sweep.results()
-        if not self.offline and results.unfinished:
+        if not self.offline and not all(item.state.done for item in results):
             try:
                 with self.asking(sweep) as client:
-                    return sweep.refresh(client)
+                    return sweep.run(client, submit=False, follow=False)
             except ServerAway as error:
                 render.note(f"as of the last contact: {error.message}")
             except FailedPrecondition as error:

@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from acpc.contract import percent
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
-from acpc_lab.cli.options import Exit, reported
 from acpc_lab.cli.progress import ProgressView
 from acpc_lab.cli.table import WIDE, Column, Format
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, CellStatus, CellTask, SweepResults
 
 _MAX_ROWS = 60
-
-
-def confident_exit(results: SweepResults) -> Exit:
-    """The exit code of confident verdicts, with how many cells are behind it."""
-    with reported():
-        outcome = results.outcome("confident")
-    if outcome is Outcome.FAILED:
-        render.note(f"{len(results.surely_failed)} of {len(results)} cells surely fail the screen")
-        return Exit.SCREEN_FAILED
-    if outcome is Outcome.UNDECIDED:
-        undecided = f"{len(results.undecided)} of {len(results)} cells"
-        unjudged = any(x.among.alone is Outcome.INCONCLUSIVE for x in results if x.among)
-        remedy = "name a reference, without which none passes" if unjudged else "score more anchors"
-        render.note(f"{undecided} are undecided: {remedy}")
-        return Exit.UNDECIDED
-    return Exit.OK
 
 
 def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
@@ -70,15 +51,6 @@ def _judged(item: CellResult, outcome: Outcome | None) -> str:
     return "reference" if item.is_reference else outcome.name
 
 
-def _evident(item: CellResult, name: str) -> Any:  # noqa: ANN401 - any field
-    return item.evidence and getattr(item.evidence, name)
-
-
-def _unseen(item: CellResult) -> object:
-    found = _evident(item, "unseen")
-    return found and percent(found)
-
-
 _LIMITS = (
     ("checkpoint", "checkpoint"),
     ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
@@ -102,15 +74,15 @@ COLUMNS = (
     Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
 )
 _SURE = (
-    Column("IR interval", lambda item: str(_evident(item, "ir_relative") or "-"), rank=4),
-    Column("SR interval", lambda item: str(_evident(item, "sr") or "-"), rank=5),
+    Column("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
+    Column("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
     Column(
         "for sure",
-        lambda x: _judged(x, x.among.outcome if x.among else _evident(x, "confident_outcome")),
+        lambda x: _judged(x, x.among.outcome if x.among else x.sure),
         rank=1,
     ),
-    Column("draws not seen", _unseen, rank=WIDE),
-    Column("judged alone", lambda x: _judged(x, _evident(x, "confident_outcome")), rank=WIDE),
+    Column("draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE),
+    Column("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
 )
 
 
@@ -124,9 +96,8 @@ def in_words(item: CellResult) -> str:
 
 def _answer(status: CellStatus) -> str:
     """The score of a cell in a few words, as soon as it has one."""
-    return in_words(
-        CellResult(**vars(status.entry), cell=status.task.cell, score=status.task.score)
-    )
+    task = status.task
+    return in_words(CellResult(cell=task.cell, score=task.score))
 
 
 VIEW: ProgressView[CellTask] = ProgressView(

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc_client import AcpcClient, Outcome
+from acpc_client import Outcome
 
 from acpc_lab.cli import render, sweep_tables
 from acpc_lab.cli.follow import exit_of
@@ -189,20 +189,19 @@ class Watch(Followed, Server):
                 listeners=[telling],
                 on_trouble=render.note,
             )
-            client = self.client(spec.target, spec.access)
-            with telling.published(watching, self.junit, self.sweep), client:
-                self._follow(watching, client)
+            words = "interrupted: jobs go on at the server, and the same command goes on here"
+            with (
+                telling.published(watching, self.junit, self.sweep),
+                self.client(spec.server.target, spec.server.access) as client,
+                interruptible(words),
+                shown(sweep_tables.VIEW, live=True) as on_update,
+            ):
+                watching.run(
+                    client,
+                    once=self.once,
+                    interval=self.interval,
+                    concurrency=self.concurrency,
+                    patience=self.connection(spec.server.target).get("patience"),
+                    on_update=on_update,
+                )
         raise typer.Exit(exit_of(telling.outcomes))
-
-    def _follow(self, watching: Watching, client: AcpcClient) -> None:
-        """Watches, and shows how it goes."""
-        words = "interrupted: jobs go on at the server, and the same command goes on here"
-        with interruptible(words), shown(sweep_tables.VIEW, live=True) as on_update:
-            watching.run(
-                client,
-                once=self.once,
-                interval=self.interval,
-                concurrency=self.concurrency,
-                patience=self.connection(watching.spec.target).get("patience"),
-                on_update=on_update,
-            )

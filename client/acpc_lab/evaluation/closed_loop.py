@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Protocol
 
@@ -44,7 +43,6 @@ class ClosedLoop(Protocol):
         ...
 
 
-@dataclass(frozen=True, eq=False)
 class SuccessRows(LevelRows):
     """A row per checkpoint, shift and evaluation seed."""
 

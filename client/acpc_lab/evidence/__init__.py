@@ -1,11 +1,13 @@
 """Judges many cells at once by their evidence."""
 
 from acpc_lab.evidence.family import (
+    Correction,
     Family,
-    FamilyWise,
     Sureness,
     all_hold,
     any_holds,
+    benjamini_hochberg,
+    benjamini_yekutieli,
     holm,
     wilson,
 )

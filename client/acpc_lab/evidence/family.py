@@ -14,11 +14,23 @@ from statistics import NormalDist
 from acpc_client import Evidence, Outcome
 
 
-class FamilyWise(StrEnum):
-    """How the chance of any wrong statement in a family of them is kept."""
+class Correction(StrEnum):
+    """How p-values of many statements are corrected for their number, named as in R's p.adjust.
+
+    ``HOLM`` bounds the chance of any wrong statement, however they depend. ``BH`` (Benjamini and
+    Hochberg 1995) and ``BY`` (Benjamini and Yekutieli 2001) bound the expected share of wrong ones
+    among those made: where statements depend positively, and however they depend.
+    """
 
     HOLM = "holm"
+    BH = "bh"
+    BY = "by"
     NONE = "none"
+
+    @property
+    def of_share(self) -> bool:
+        """Whether it bounds the share of wrong statements instead of the chance of any."""
+        return self in (Correction.BH, Correction.BY)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -33,6 +45,34 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[place]))
         adjusted[place] = largest
     return adjusted
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of Benjamini and Hochberg (1995), in the order given.
+
+    Of the hypotheses with one of at most 0.05, at most 0.05 are expected to be true (0 where there
+    are none), if those that are true are independent of the others or depend on them positively
+    (PRDS; Benjamini and Yekutieli 2001). None rises when a p-value of the family falls.
+    """
+    adjusted, least = [1.0] * len(p_values), 1.0
+    largest_first = sorted(range(len(p_values)), key=p_values.__getitem__, reverse=True)
+    for place, rank in zip(largest_first, range(len(p_values), 0, -1), strict=True):
+        least = min(least, len(p_values) / rank * p_values[place])
+        adjusted[place] = least
+    return adjusted
+
+
+def benjamini_yekutieli(p_values: Sequence[float]) -> list[float]:
+    """The same times 1 + 1/2 + ... + 1/n (Benjamini and Yekutieli 2001): however they depend."""
+    dependence = sum(1 / rank for rank in range(1, len(p_values) + 1))
+    return [min(1.0, dependence * p) for p in benjamini_hochberg(p_values)]
+
+
+_ADJUSTED = {
+    Correction.HOLM: holm,
+    Correction.BH: benjamini_hochberg,
+    Correction.BY: benjamini_yekutieli,
+}
 
 
 def all_hold(p_values: Sequence[float]) -> float:
@@ -87,21 +127,24 @@ class Family:
     """
 
     cells: Sequence[Evidence | None]
-    method: FamilyWise = FamilyWise.HOLM
+    method: Correction = Correction.HOLM
 
     @property
     def confidence(self) -> float:
-        """Confidence in all statements together, uncorrected in each by itself; 1 without any."""
+        """Confidence in all statements together, uncorrected in each by itself; 1 without any.
+
+        Where the share of wrong ones is bounded, what is left of them at least, as is expected.
+        """
         errors = self._errors()
-        return 1 - (sum(errors) if self.method is FamilyWise.HOLM else max(errors, default=0.0))
+        return 1 - (max(errors, default=0.0) if self.method is Correction.NONE else sum(errors))
 
     def each(self) -> list[Sureness]:
-        """Judges each cell: Holm over the cells."""
+        """Judges each cell among all."""
         alone = [None if cell is None else cell.confident_outcome for cell in self.cells]
         return self._judged(alone, *self._p_values(), [(place,) for place in range(len(alone))])
 
     def everywhere(self, groups: Sequence[Sequence[int]]) -> list[Sureness]:
-        """Which groups of cells pass as a whole, and which fail somewhere: Holm over the groups.
+        """Which groups of cells pass as a whole, and which fail somewhere.
 
         A group holds the places of its cells, for example of a checkpoint's shifts.
         """
@@ -136,13 +179,13 @@ class Family:
         groups: Sequence[Sequence[int]],
     ) -> list[Sureness]:
         """Statements of groups of cells: those of one level are corrected for their number."""
-        if self.method is FamilyWise.NONE:
+        if self.method is Correction.NONE:
             return [Sureness(*cell) for cell in zip(alone, alone, passed, failed, strict=True)]
         found = [Sureness(None, None, 1.0, 1.0)] * len(alone)
-        levels = [self._level(group) for group in groups]
+        levels, adjust = [self._level(group) for group in groups], _ADJUSTED[self.method]
         for level in set(levels) - {0.0}:
             together = [place for place, its in enumerate(levels) if its in (level, 0.0)]
-            p_values = [holm([of[place] for place in together]) for of in (passed, failed)]
+            p_values = [adjust([of[place] for place in together]) for of in (passed, failed)]
             for place, p_passed, p_failed in zip(together, *p_values, strict=True):
                 own = alone[place]
                 lost = (own is Outcome.PASSED and p_passed > level) or (

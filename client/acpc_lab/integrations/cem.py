@@ -1,9 +1,9 @@
-"""A certificate for every iteration of stable-worldmodel's CEM solvers; see docs/certificates.md.
+"""A certificate for every iteration of stable-worldmodel's solvers; see docs/certificates.md.
 
 ``CemCertificates`` has the interface of stable-worldmodel's callbacks (``solver.callbacks`` in
-0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it into a ``CEMSolver`` or an
-``ICEMSolver``; any other loop can call it with the same keywords. Neither torch nor
-stable_worldmodel is imported.
+0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it into a ``CEMSolver``, an
+``ICEMSolver``, a ``CategoricalCEMSolver`` or a ``PredictiveSamplingSolver``; any other loop can
+call it with the same keywords. Neither torch nor stable_worldmodel is imported.
 
     certificates = CemCertificates(
         lambda env: client.plan(
@@ -30,72 +30,33 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, Literal
+from functools import partial
+from typing import Any, Literal, TypeVar
 
 import numpy as np
-from acpc.contract import Record, columns_of
-from acpc_client import PlanSession, PoolCertificate
+from acpc.contract import columns_of
+from acpc_client import PlanSession
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 
 from acpc_lab.integrations.breaker import CircuitBreaker
+from acpc_lab.integrations.iterations import Chosen, IterationCertificate
 from acpc_lab.integrations.solvers import Floats, Integers, Solver, SolverHook, floats, integers
 
+T = TypeVar("T")
 SPENT = "STEP_SECONDS_SPENT"
 __all__ = ["CemCertificates", "IterationCertificate", "Solver"]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
-class IterationCertificate(Record):
-    """One iteration of one environment's plan.
-
-    Attributes:
-        step: Iteration of the solver.
-        certified: Every view leaves the solver's selection unchanged, by proof.
-        margin: Smallest margin over the views; None without an answer.
-        same_selection: Whether the server, from the clean history, selects what the solver did.
-        cost_gap: Largest difference between the solver's and the server's clean costs, as a
-            fraction of the largest cost; None without an answer.
-        seconds: How long the solver was held up.
-        certificate: The server's whole answer; None: there was an error.
-        error: Why there is no answer.
-    """
-
-    step: int
-    certified: bool
-    margin: float | None
-    same_selection: bool
-    cost_gap: float | None
-    seconds: float
-    certificate: PoolCertificate | None
-    error: AcpcError | None
-
-
-@dataclass(frozen=True)
-class _Chosen:
-    """What a solver selected; candidates of equal actions are one choice, whichever it took."""
-
-    choices: Integers  # of each candidate
-    winner: int
-    elites: Integers  # best first
-    kept: int
-
-    @staticmethod
-    def of(pool: Floats, costs: Floats, elites: Integers, kept: int) -> _Chosen:
-        rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
-        _, choices = np.unique(rows, axis=0, return_inverse=True)
-        return _Chosen(choices.reshape(-1), int(costs.argmin()), elites, kept)
-
-    def winner_is(self, candidate: int) -> bool:
-        return bool(self.choices[self.winner] == self.choices[candidate])
-
-    def elites_are(self, elites: Sequence[int]) -> bool:
-        """Whether both have the same choices, copies counted; of the kept ones too."""
-        return all(
-            sorted(self.choices[self.elites[:count]]) == sorted(self.choices[[*elites[:count]]])
-            for count in (len(self.elites), self.kept)
-        )
+def _or_error(opened: Callable[[], PlanSession]) -> PlanSession | AcpcError:
+    """A session, or why there is none; raises ArgumentError, which is every iteration's."""
+    try:
+        return opened()
+    except ArgumentError:
+        raise
+    except AcpcError as error:
+        return error
 
 
 def _ends(error: AcpcError) -> bool:
@@ -106,14 +67,18 @@ def _ends(error: AcpcError) -> bool:
 class CemCertificates(SolverHook):
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
+    The environments of a batch are asked about at once, and each answer is that of its environment
+    alone.
+
     Args:
         open_session: Makes the session of an environment, by its number among the solver's
             ``n_envs``; called once per environment and solve. ``client.plan(...)`` as it is.
-        select: Certify the winner or the elite set; CEM moves with the elite set.
-        on_error: ``"raise"`` errors of an iteration out of ``solve``, or ``"deny"``: go on
-            planning, with that iteration uncertified, and where the server ended the session the
-            later ones of the environment. A server that was away twice in a row is then asked again
-            only every ten seconds.
+        select: Certify the winner or the elite set; CEM moves with the elite set, predictive
+            sampling with the winner.
+        on_error: ``"raise"`` errors of an iteration out of ``solve``, those of the first
+            environment that has one, or ``"deny"``: go on planning, with that iteration of that
+            environment uncertified, and where the server ended the session its later ones. A server
+            that was away twice in a row is then asked again only every ten seconds.
         step_seconds: How long one iteration may wait for its answers; None: as long as the
             sessions may. What is not answered by then is an error, as above.
         name: Key of ``history`` among the solver's outputs.
@@ -235,35 +200,54 @@ class CemCertificates(SolverHook):
         self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
         pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)
         try:
-            while len(self._sessions) < len(pools):
-                self._sessions.append(self._enter(self._environment(len(self._sessions))))
-            answers = [
-                self._ask(row, step, pool, solver_costs[row], elites[row])
-                for row, pool in enumerate(pools)
-            ]
+            if not self._sessions:
+                self._open(len(pools))
+            self._check(elites.shape[1])
+            rows = self._sessions, pools, solver_costs, elites
+            answers = self._together(partial(self._ask, step), *rows)
         except BaseException:
             self._hang_up()
             raise
         for row, answer in enumerate(answers):
+            if isinstance(self._sessions[row], PlanSession):
+                if answer.error is None:
+                    self._breaker.noted(None)
+                elif _ends(self._denied(answer.error)):
+                    self._sessions[row] = answer.error
             self.iterations.setdefault(self._environment(row), []).append(answer)
         kept = columns_of(answers, "certified", "margin")
-        self.history[-1].append({**kept, "seconds": sum(answer.seconds for answer in answers)})
+        self.history[-1].append({**kept, "seconds": max(answer.seconds for answer in answers)})
 
     def _environment(self, row: int) -> int:
         """Whose row of the batch it is."""
         row += self._first_row
         return row if self._environments is None else self._environments[row]
 
-    def _enter(self, env: int) -> PlanSession | AcpcError:
-        try:
-            session = self._open_session(env)
-            if self._on_error == "deny" and (known := self._breaker.error):
-                return known
-            return session.enter(timeout=self._left())
-        except ArgumentError:  # of every iteration
-            raise
-        except AcpcError as error:
-            return self._denied(error)
+    def _open(self, rows: int) -> None:
+        """Makes the sessions of a batch, in their order, and enters them at once."""
+        envs = [self._environment(row) for row in range(rows)]
+        made = [_or_error(partial(self._open_session, env)) for env in envs]
+        if self._on_error == "deny" and (known := self._breaker.error):
+            self._sessions = [known] * rows
+            return
+        self._sessions = self._together(self._entered, made)
+        for session in self._sessions:
+            if isinstance(session, AcpcError):
+                self._denied(session)
+
+    def _entered(self, session: PlanSession | AcpcError) -> PlanSession | AcpcError:
+        if isinstance(session, AcpcError):
+            return session
+        return _or_error(lambda: session.enter(timeout=self._left()))
+
+    def _together(self, work: Callable[..., T], *rows: Any) -> list[T]:  # noqa: ANN401
+        """What comes of each row of a batch, in their order; all wait for the server at once."""
+        with ThreadPoolExecutor(len(rows[0])) as threads:
+            try:
+                return list(threads.map(work, *rows))
+            except BaseException:
+                self._hang_up()  # the other threads wait for what will not be used
+                raise
 
     def _left(self) -> float | None:
         """Seconds that are left of the iteration; DeadlineExceeded: none."""
@@ -281,63 +265,49 @@ class CemCertificates(SolverHook):
         return error
 
     def _ask(
-        self, row: int, step: int, pool: Floats, costs: Floats, elites: Integers
-    ) -> IterationCertificate:
-        session, begun = self._sessions[row], time.perf_counter()
-        if isinstance(session, PlanSession):
-            if self._select == "elite":
-                self._check(session, len(elites))
-            try:
-                infeasible = np.isposinf(costs) if self._constrained else None
-                answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
-                self._breaker.noted(None)
-                seconds = time.perf_counter() - begun
-                chosen = _Chosen.of(pool, costs, elites, session.kept_elites)
-                return self._judge(step, answer, costs, chosen, seconds)
-            except AcpcError as error:
-                denied = self._denied(error)
-                if _ends(denied):
-                    self._sessions[row] = denied
-                session = denied
-        seconds = time.perf_counter() - begun
-        return IterationCertificate(step, False, None, False, None, seconds, None, session)
-
-    def _check(self, session: PlanSession, count: int) -> None:
-        if session.elite_count != count:
-            wanted = f"found {session.elite_count}, wanted the solver's topk {count}"
-            raise ArgumentError("elite_count", wanted)
-        kept = getattr(self._solving, "n_elite_keep", None)
-        if kept is not None and session.kept_elites != min(kept, count):
-            wanted = f"found {session.kept_elites}, wanted the solver's n_elite_keep"
-            raise ArgumentError("kept_elites", f"{wanted}, {min(kept, count)}")
-
-    def _judge(
         self,
         step: int,
-        answer: PoolCertificate,
+        session: PlanSession | AcpcError,
+        pool: Floats,
         costs: Floats,
-        solver: _Chosen,
-        took: float,
+        elites: Integers,
     ) -> IterationCertificate:
-        chosen = [view.top1 for view in answer.views]
-        same = solver.winner_is(answer.clean_winner)
-        if self._select == "elite":
-            winners = (chosen, same) if step == self._returns_best_of() else ([], True)
-            sets = [view.kept or view.elite for view in answer.views]
-            chosen = [certificate for certificate in sets if certificate is not None] + winners[0]
-            same = winners[1] and solver.elites_are(answer.clean_elites)
-        proven = bool(chosen) and all(certificate.certified for certificate in chosen)
-        feasible = np.isfinite(answer.clean_costs)
-        ours = answer.clean_costs[feasible]
-        gap = np.abs(costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
-        margin = min((certificate.margin for certificate in chosen), default=None)
-        certified = proven and same and bool(np.isfinite(gap))
-        return IterationCertificate(step, certified, margin, same, float(gap), took, answer, None)
+        """Asks about one environment; raises AcpcError where ``on_error`` is "raise"."""
+        begun = time.perf_counter()
+        if isinstance(session, AcpcError):
+            return IterationCertificate.missing(step, 0.0, session)
+        try:
+            infeasible = np.isposinf(costs) if self._constrained else None
+            answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
+            seconds = time.perf_counter() - begun
+            chosen = self._chosen(step, pool, costs, elites, session.kept_elites)
+            return chosen.judged(step, answer, seconds)
+        except AcpcError as error:
+            if self._on_error == "raise":
+                raise
+            return IterationCertificate.missing(step, time.perf_counter() - begun, error)
 
-    def _returns_best_of(self) -> int | None:
-        """The iteration whose best candidate is the attached solver's plan; None: the mean is."""
+    def _check(self, count: int) -> None:
+        """Rejects sessions that certify other sets than a solver of so many elites goes on with."""
+        kept = getattr(self._solving, "n_elite_keep", None)
+        for session in self._sessions:
+            if self._select != "elite" or not isinstance(session, PlanSession):
+                continue
+            if session.elite_count != count:
+                wanted = f"found {session.elite_count}, wanted the solver's topk {count}"
+                raise ArgumentError("elite_count", wanted)
+            if kept is not None and session.kept_elites != min(kept, count):
+                wanted = f"found {session.kept_elites}, wanted the solver's n_elite_keep"
+                raise ArgumentError("kept_elites", f"{wanted}, {min(kept, count)}")
+
+    def _chosen(
+        self, step: int, pool: Floats, costs: Floats, elites: Integers, kept: int
+    ) -> Chosen:
+        """What the solver goes on with: its winner too where that is the attached one's plan."""
+        if self._select == "top1":
+            return Chosen.of(pool, costs, elites[:0], 0, True)
         mean = getattr(self._solving, "return_mean", True)
-        return None if mean else int(self._solving.n_steps) - 1
+        return Chosen.of(pool, costs, elites, kept, not mean and step == self._solving.n_steps - 1)
 
     def _close_sessions(self) -> None:
         for session in self._sessions:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 
 import numpy as np
@@ -35,20 +36,35 @@ class SolverHook(ABC):
     ) -> AbstractContextManager[None]:
         """Stands around one solve, for the environments of these rows, in their order."""
 
+    @abstractmethod
+    def start_batch(self) -> None:
+        """Begins the next environments of the solve."""
+
+    @abstractmethod
+    def __call__(self, *, step: int, candidates: Any, costs: Any, topk_inds: Any) -> None:  # noqa: ANN401
+        """Is shown the pools of a batch in one iteration."""
+
+    @abstractmethod
+    def end_solve(self) -> None:
+        """Ends a solve."""
+
     def attach(self, solver: S) -> S:
         """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
 
+        A ``PredictiveSamplingSolver``, which has no callbacks, is joined where it asks for costs.
         So the environment of each row is known, and no error inside ``solve`` leaves a session
         open. Attaching again changes nothing. A solver may have several hooks, and a hook several
         solvers, one solve at a time; answers are the last solve's. A copy of an attached solver
         has hooks and sessions of its own. Raises ArgumentError: The solver has no callbacks, as
         MPPI's.
         """
+        if _is_of_one_pool(solver) and not hasattr(solver, "callbacks"):
+            solver.callbacks = []
         if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
             raise ArgumentError(
                 "solver",
                 f"{type(solver).__name__} has no callbacks, or a solve that is not its class's; "
-                "attach to a CEMSolver or an ICEMSolver. MPPI's mean of one pool: "
+                "attach to a solver that selects, as CEMSolver does. MPPI's mean of one pool: "
                 "client.certify_pool(..., temperature=...)",
             )
         if self not in solver.callbacks:
@@ -64,6 +80,8 @@ class SolverHook(ABC):
         others = any(isinstance(one, SolverHook) for one in solver.callbacks)
         if isinstance(solver, _AttachedSolver) and not others:
             solver.__class__ = type(solver).__bases__[1]
+            if _is_of_one_pool(solver):
+                del solver.callbacks
         return solver
 
 
@@ -83,9 +101,11 @@ class _AttachedSolver:
             env: {key: value[row] for key, value in info.items()} for row, env in enumerate(envs)
         }
         with ExitStack() as around:
-            for hook in self.callbacks:
-                if isinstance(hook, SolverHook):
-                    around.enter_context(hook.around(self, rows))
+            hooks = [hook for hook in self.callbacks if isinstance(hook, SolverHook)]
+            for hook in hooks:
+                around.enter_context(hook.around(self, rows))
+            if _is_of_one_pool(self):
+                around.enter_context(_shown(self, hooks))
             return super().solve(info, *given, **named)  # type: ignore[misc]
 
     def _environments(self, info: dict[str, Any]) -> Sequence[int]:
@@ -116,6 +136,34 @@ class _AttachedSolver:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (type(self).__bases__[1],), vars(self)
+
+
+def _is_of_one_pool(solver: object) -> bool:
+    """Whether it is a solver without callbacks whose plan is the best of its one pool."""
+    return any(kind.__name__ == "PredictiveSamplingSolver" for kind in type(solver).__mro__)
+
+
+@contextmanager
+def _shown(solver: Any, hooks: Sequence[SolverHook]) -> Iterator[None]:  # noqa: ANN401
+    """Shows hooks the pools that a solver without callbacks asks the costs of, one a batch."""
+    name = "cost" if hasattr(solver, "cost") else "model"
+    minimised = getattr(solver, name)
+
+    def get_cost(info: Any, candidates: Any) -> Any:  # noqa: ANN401
+        costs = minimised.get_cost(info, candidates)
+        best = floats(costs).argmin(axis=1)[:, None]
+        for hook in hooks:
+            hook.start_batch()
+            hook(step=0, candidates=candidates, costs=costs, topk_inds=best)
+        return costs
+
+    setattr(solver, name, SimpleNamespace(get_cost=get_cost))
+    try:
+        yield
+        for hook in hooks:
+            hook.end_solve()
+    finally:
+        setattr(solver, name, minimised)
 
 
 _EPISODES = "_acpc_episodes"  # attribute of an attached solver: those of its last whole solve

@@ -13,7 +13,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from acpc_lab.report.headline import claims, failing
-from acpc_lab.report.model import Preview, ReportData, counted
+from acpc_lab.report.model import ReportData, counted
 from acpc_lab.report.page import export_figures, render
 from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (
@@ -28,7 +28,7 @@ from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames", "Picture", "Preview", "ReportData", "claims", "export_figures", "failing",
+    "LabelNames", "Picture", "ReportData", "claims", "export_figures", "failing",
     "from_files", "from_operations", "from_scores", "from_sweep", "picture", "render",
     "with_pictures", "write_report",
 ]  # fmt: skip

@@ -70,8 +70,12 @@ def claims(data: ReportData) -> list[str]:
     places = (
         ("under every shift", "under at least one") if several else (f"under {data.shifts[0]}",)
     )
-    sure = f"{100 * data.family.confidence:.6g} % sure: of {counted(len(whole), 'checkpoint')}"
-    lines = [f"{sure}, {_shares(whole.values(), *places)}."]
+    sure = f"{100 * data.family.confidence:.6g} % sure"
+    if data.correction.of_share:
+        error = 100 * (1 - data.family.confidence)
+        sure = f"At most {error:.6g} % of what is called sure is expected to be wrong"
+    checkpoints = counted(len(whole), "checkpoint")
+    lines = [f"{sure}: of {checkpoints}, {_shares(whole.values(), *places)}."]
     each = [cell.among for cell in data.candidates if cell.among and cell.among.alone is not None]
     if several and each:
         shares = _shares(each, sure="surely ")

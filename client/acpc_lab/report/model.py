@@ -7,10 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-import numpy as np
-from acpc.arrays import NDArray
+from acpc_client import AnchorPreview
 
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Correction, Family
 from acpc_lab.sweeps import CellResult, judged
 
 
@@ -38,19 +37,6 @@ def some(names: Sequence[str], most: int = 5) -> str:
 
 
 @dataclass(frozen=True, eq=False)
-class Preview:
-    """What the model saw at one anchor: uint8 (history, height, width, 3).
-
-    Attributes:
-        partner: The nearest different-state history; None where the anchor has none.
-    """
-
-    clean: NDArray[np.uint8]
-    perturbed: NDArray[np.uint8]
-    partner: NDArray[np.uint8] | None
-
-
-@dataclass(frozen=True, eq=False)
 class ReportData:
     """Everything one report is made from.
 
@@ -62,7 +48,7 @@ class ReportData:
         previews_missing: Why there are no pictures; shown in their place.
         notes: What a reader must know first, for example that cells are missing.
         focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
-        family_wise: How verdicts are corrected for the number of measurements.
+        correction: How verdicts are corrected for the number of measurements.
     """
 
     title: str
@@ -71,14 +57,14 @@ class ReportData:
     command: str = ""
     recipe: str = ""
     level_name: str = ""
-    previews: Mapping[tuple[str, int], Preview] = field(default_factory=dict)
+    previews: Mapping[tuple[str, int], AnchorPreview] = field(default_factory=dict)
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
     focus: tuple[str, ...] = ()
-    family_wise: FamilyWise = FamilyWise.HOLM
+    correction: Correction = Correction.HOLM
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "cells", judged(self.cells, self.family_wise))
+        object.__setattr__(self, "cells", judged(self.cells, self.correction))
 
     def with_(self, **changes: Any) -> ReportData:  # noqa: ANN401 - dataclass fields
         """A copy with other values."""
@@ -92,7 +78,7 @@ class ReportData:
     @property
     def family(self) -> Family:
         """The candidates, judged together."""
-        return Family([cell.evidence for cell in self.candidates], self.family_wise)
+        return Family([cell.evidence for cell in self.candidates], self.correction)
 
     @property
     def interval_words(self) -> str:

@@ -137,14 +137,12 @@ def _pictures(
     if preview is None:
         return []
     which = f"anchor {anchor.index}"
-    shown = [
+    shown = (
         ("clean", f"Clean frame of {which}", preview.clean),
         ("perturbed", f"The frame of {which} under {cell.shift}", preview.perturbed),
-    ]
-    if preview.partner is not None:
-        text = f"Frame of the nearest different state to {which}"
-        shown.append(("different state", text, preview.partner))
-    return [(caption, text, plotting.frame_uri(frames)) for caption, text, frames in shown]
+        ("different state", f"Frame of the nearest different state to {which}", preview.partner),
+    )
+    return [(name, text, plotting.frame_uri(x)) for name, text, x in shown if x is not None]
 
 
 def export_figures(data: ReportData, folder: str | Path) -> list[Path]:

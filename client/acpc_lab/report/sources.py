@@ -28,7 +28,6 @@ from acpc_lab.sweeps import (
     Cell,
     CellResult,
     Label,
-    SweepFolder,
     SweepResults,
     again,
     read_spec,
@@ -137,14 +136,13 @@ def from_sweep(
         if item.score is not None:
             _require_sound(item.score, str(results.folder / item.cell.id))
     level_name, cells = _labelled(labels or LabelNames(), results)
-    plan = SweepFolder(results.folder).read_plan()
     return _report(
         cells,
         title or results.name,
-        family_wise=results.family_wise,
-        description=results.description,
+        correction=results.correction,
+        description=results.plan.description,
         command=_AGAIN,
-        recipe="" if plan is None else again(plan.document),
+        recipe=again(results.plan.document),
         level_name=level_name,
         notes=(*results.inconsistencies, *results.reference_notes, *_under_way(cells)),
     )
@@ -216,11 +214,8 @@ def _under_way(cells: Sequence[CellResult]) -> Iterator[str]:
 
 def server_of(results: SweepResults) -> tuple[str | None, Access]:
     """The server that the sweep's file names, and how to get in."""
-    plan = SweepFolder(results.folder).read_plan()
-    if plan is None:
-        return None, {}
-    spec = read_spec(plan.document, plan.name, results.folder.parent)
-    return spec.target, spec.access
+    spec = read_spec(results.plan.document, results.name, results.folder.parent)
+    return spec.server.target, spec.server.access
 
 
 def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:  # noqa: ANN401

@@ -10,7 +10,7 @@ import numpy as np
 from acpc_client import AnchorValues, Outcome
 from acpc_client.errors import AcpcError
 
-from acpc_lab.report.model import Preview, ReportData
+from acpc_lab.report.model import ReportData
 from acpc_lab.sweeps import CellResult
 
 if TYPE_CHECKING:
@@ -143,6 +143,5 @@ def with_pictures(data: ReportData, client: AcpcClient) -> ReportData:
                 why = "no server could be reached when this page was made."
                 break
             continue
-        for item in previews:
-            found[name, item.anchor] = Preview(item.clean, item.perturbed, item.partner)
+        found |= {(name, item.anchor): item for item in previews}
     return data.with_(previews=found, previews_missing=why if wanted else data.previews_missing)

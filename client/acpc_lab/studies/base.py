@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
 
 import numpy as np
-from acpc.contract import Record, check
+from acpc.contract import Frozen, Record, check
 from acpc_client import Result, StudyResult
 from acpc_client.errors import ArgumentError, MalformedAnswer
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 READINGS = ("paper", "released")
 
 
-@dataclass(frozen=True, eq=False)
 class RunRows(Rows):
     """Rows that are of a task and a training run."""
 
@@ -29,7 +28,6 @@ class RunRows(Rows):
     run: Annotated[Texts, Column("training run, for example its seed")]
 
 
-@dataclass(frozen=True, eq=False)
 class LevelRows(RunRows):
     """Rows that are of one checkpoint among those of a training run."""
 
@@ -44,8 +42,7 @@ def by_reading(*, paper: object, released: object) -> Any:  # noqa: ANN401 - as 
     return field(default=None, metadata={"readings": {"paper": paper, "released": released}})
 
 
-@dataclass(frozen=True)
-class Parameters:
+class Parameters(Frozen):
     """Base of the parameters of a study; each default is the paper's.
 
     Raises ArgumentError: A value is of another type, out of range, or none of the choices.

@@ -11,7 +11,6 @@ figures/        SVG and PNG
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
@@ -34,7 +33,19 @@ from acpc_lab.studies import (
     thresholds,
 )
 from acpc_lab.studies.base import Evidence, Study
-from acpc_lab.tables import read_rows, sha256, to_csv, to_json, to_npz, write_whole
+from acpc_lab.tables import (
+    ABSENT,
+    gap,
+    in_short,
+    leaves,
+    named,
+    read_rows,
+    sha256,
+    to_csv,
+    to_json,
+    to_npz,
+    write_whole,
+)
 
 _MODULES = (thresholds, shifts, drift, planner, geometry, sensitivity, horizons, collapse)
 STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
@@ -207,7 +218,6 @@ NOTHING = 1e-12
 """Absolute difference that counts as none, for numbers that are zero but for rounding."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Verification(Record):
     """Result of a verification.
 
@@ -259,47 +269,13 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
     except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     computed = held.evidence().result(held.sources[:-1]).to_dict()  # the last one is this release
-    found, wanted = dict(_leaves(written)), dict(_leaves(computed))
+    found, wanted = dict(leaves(written)), dict(leaves(computed))
     largest, count = 0.0, 0
     for count, path in enumerate(wanted | found, start=1):
-        ours, theirs = found.get(path, _ABSENT), wanted.get(path, _ABSENT)
-        gap = _gap(ours, theirs)
-        if gap > TOLERANCE:
-            words = f"found {_shown(ours)}, where the rows give {_shown(theirs)}"
-            name = "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)[1:]
-            return count, largest, f"{SUMMARY}, {name}: {words}"
-        largest = max(largest, gap)
+        ours, theirs = found.get(path, ABSENT), wanted.get(path, ABSENT)
+        apart = gap(ours, theirs, NOTHING)
+        if apart > TOLERANCE:
+            words = f"found {in_short(ours)}, where the rows give {in_short(theirs)}"
+            return count, largest, f"{SUMMARY}, {named(path)}: {words}"
+        largest = max(largest, apart)
     return count, largest, None
-
-
-_ABSENT = object()
-
-
-def _leaves(value: Any, *path: str | int) -> Iterator[tuple[tuple[str | int, ...], Any]]:  # noqa: ANN401 - any JSON value
-    """Every leaf of a JSON value with its keys and indices; what is empty is a leaf."""
-    match value:
-        case dict() if value:
-            for key, item in value.items():
-                yield from _leaves(item, *path, key)
-        case list() if value:
-            for index, item in enumerate(value):
-                yield from _leaves(item, *path, index)
-        case _:
-            yield path, value
-
-
-def _gap(found: object, wanted: object) -> float:
-    """Relative difference of two numbers; 0 or infinity for anything else."""
-    pair = (found, wanted)
-    if all(isinstance(x, int | float) and not isinstance(x, bool) for x in pair):
-        numbers = [float(x) for x in pair]  # type: ignore[arg-type]
-        apart = abs(numbers[0] - numbers[1])
-        return apart / max(map(abs, numbers)) if apart > NOTHING else 0.0
-    return 0.0 if type(found) is type(wanted) and found == wanted else math.inf
-
-
-def _shown(value: object) -> str:
-    if value is _ABSENT:
-        return "nothing"
-    text = json.dumps(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
 class CollapseRows(Rows):
     """A row per checkpoint, all of one task and scored on the same anchors and shift."""
 
@@ -37,7 +35,6 @@ class CollapseRows(Rows):
     success_clean_seeds: CleanSeeds
 
 
-@dataclass(frozen=True)
 class CollapseParameters(Parameters):
     """Parameters that define a collapse.
 
@@ -49,7 +46,6 @@ class CollapseParameters(Parameters):
     distance_share: float = bounded(0.01, gt=0, lt=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CollapseLine(Record):
     """One checkpoint.
 
@@ -69,7 +65,6 @@ class CollapseLine(Record):
     success_clean_sd: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CollapseSummary(Record):
     """The answer of the collapse control.
 
@@ -190,7 +185,7 @@ STUDY = Study(
     "0.967 to 0.984",
     (
         "acpc study run collapse --checkpoints weights.csv --out collapse/",
-        "acpc study paper collapse > rows.csv && acpc study run collapse --rows rows.csv",
+        "acpc study run collapse --rows paper",
     ),
     Ask(ScoreProtocol(), GaussianNoise(0.005)),
     gather=lambda answers, parameters, note: (collapse_rows(answers), {}),

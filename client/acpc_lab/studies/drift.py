@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -24,7 +23,6 @@ ROUNDING = 1e-5
 """Relative excess of drift over ACPC that fp32 arithmetic of a network can leave."""
 
 
-@dataclass(frozen=True, eq=False)
 class DriftRows(RunRows):
     """A row per anchor, shift and draw of one checkpoint."""
 
@@ -44,7 +42,6 @@ class DriftRows(RunRows):
     drift: Annotated[Numbers, Column("|perturbed_error - clean_error|", low=0)]
 
 
-@dataclass(frozen=True)
 class DriftParameters(Parameters):
     """The regression.
 
@@ -55,7 +52,6 @@ class DriftParameters(Parameters):
     alpha: float = bounded(1.0, gt=0)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DriftCell(Record):
     """One task and training run; errors are out-of-group MAEs, in latent units.
 
@@ -93,7 +89,6 @@ class DriftCell(Record):
         return self.acpc < min(self.base, self.control)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class RunReduction(Record):
     """Relative MAE reductions of one training run, its tasks weighing alike."""
 
@@ -104,7 +99,6 @@ class RunReduction(Record):
     cells: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Reduction(Record):
     """Relative MAE reductions over training runs."""
 
@@ -115,7 +109,6 @@ class Reduction(Record):
     cells: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DriftSummary(Record):
     """The answer of the error-drift study.
 

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 
 
-@dataclass(frozen=True, eq=False)
 class GeometryRows(LevelRows):
     """A row per anchor and checkpoint."""
 
@@ -55,7 +54,6 @@ class GeometryRows(LevelRows):
     ]
 
 
-@dataclass(frozen=True)
 class GeometryParameters(Parameters):
     """The picture; no number of the summary depends on these.
 
@@ -72,7 +70,6 @@ class GeometryParameters(Parameters):
     envelope: float = bounded(0.90, gt=0, lt=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SpaceGeometry(Record):
     """One checkpoint in one space.
 
@@ -93,7 +90,6 @@ class SpaceGeometry(Record):
     disjoint: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class GeometrySummary(Record):
     """The answer of the geometry study, encoder before rollout for each checkpoint."""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
 class HorizonRows(LevelRows):
     """A row per checkpoint, horizon and quantile."""
 
@@ -29,7 +27,6 @@ class HorizonRows(LevelRows):
     ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
 
 
-@dataclass(frozen=True)
 class HorizonParameters(Parameters):
     """The protocol's own horizon and quantile, at which the table's two halves meet."""
 
@@ -37,7 +34,6 @@ class HorizonParameters(Parameters):
     quantile: float = bounded(0.90, ge=0, le=1)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IrReduction(Record):
     """One task at one horizon and quantile.
 
@@ -54,7 +50,6 @@ class IrReduction(Record):
     runs: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class HorizonSummary(Record):
     """The answer of the study.
 

@@ -45,7 +45,6 @@ _NAMESPACE = uuid.UUID("5b0c3c0e-8f0f-4d7a-9c9a-2f1f6f4f3b11")
 _MAX_ATTEMPTS = 1000
 
 
-@dataclass(frozen=True, eq=False)
 class CheckpointRows(Rows):
     """A row per checkpoint to measure."""
 
@@ -138,10 +137,12 @@ class Ask:
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
 
     def submit(self, client: AcpcClient, row: StudyCheckpoint, **how: Any) -> Operation:  # noqa: ANN401
-        """Submits the job of a checkpoint."""
+        """Submits the job of a checkpoint; all of a study are measured on equally many anchors."""
         how = {"numeric_mode": self.numeric_mode, **how}
         if isinstance(self.request, ScoreProtocol):
-            asked: Any = (row.checkpoint, row.anchors, self.shift)
+            drawn = row.anchors
+            drawn = drawn if isinstance(drawn, str) else drawn.resolved_count()
+            asked: Any = (row.checkpoint, drawn, self.shift)
             return client.score_checkpoint(*asked, protocol=self.request, **how).submitted
         return client.run_study(row.checkpoint, row.anchors, self.request, **how).submitted
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, eq=False)
 class PlannerRows(LevelRows):
     """A row per anchor, shift and draw of paired CEM on one checkpoint."""
 
@@ -55,7 +53,6 @@ class PlannerRows(LevelRows):
     ]
 
 
-@dataclass(frozen=True)
 class PlannerParameters(Parameters):
     """The regression.
 
@@ -83,7 +80,6 @@ class PlannerParameters(Parameters):
         return values
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerCell(Record):
     """One test task in one training run: MAE of log(1 + selection regret).
 
@@ -98,7 +94,6 @@ class PlannerCell(Record):
     expanded: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerRun(Record):
     """One training run: MAEs averaged over its test tasks, and their relative reduction."""
 
@@ -108,7 +103,6 @@ class PlannerRun(Record):
     reduction: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PlannerSummary(Record):
     """The answer of the planner study.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 METHODS = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
 
 
-@dataclass(frozen=True, eq=False)
 class SensitivityRows(LevelRows):
     """A row per anchor, method and probe of one checkpoint."""
 
@@ -34,12 +32,6 @@ class SensitivityRows(LevelRows):
     squared_norm: Annotated[Numbers, Column("estimate of the squared Frobenius norm", low=0)]
 
 
-@dataclass(frozen=True)
-class SensitivityParameters(Parameters):
-    """There are none."""
-
-
-@dataclass(frozen=True, repr=False, eq=False)
 class Sensitivity(Record):
     """One checkpoint by one method: the squared Frobenius norm of the composed Jacobian.
 
@@ -59,7 +51,6 @@ class Sensitivity(Record):
     standard_error: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SensitivityRatio(Record):
     """An augmented checkpoint over the unaugmented one of its task and run.
 
@@ -76,7 +67,6 @@ class SensitivityRatio(Record):
     standard_error: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SensitivitySummary(Record):
     """The answer of the sensitivity study."""
 
@@ -88,9 +78,7 @@ Named = tuple[str, str, float, str]
 """Task, run, level and method."""
 
 
-def summarise(
-    rows: SensitivityRows, parameters: SensitivityParameters, arrays: Arrays
-) -> SensitivitySummary:
+def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> SensitivitySummary:
     """Appendix "Local Sensitivity under Gaussian Noise" in the paper.
 
     Raises ArgumentError: A row is there twice, anchors differ in their number of probes, or a

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -37,7 +36,6 @@ EPS_SCORE = 1e-12
 """Stabiliser of the screen score, epsilon_score in the paper."""
 
 
-@dataclass(frozen=True, eq=False)
 class ShiftRows(RunRows):
     """A row per pair of checkpoints and shift: the augmented one against its reference."""
 
@@ -65,7 +63,6 @@ class ShiftRows(RunRows):
     episodes: Episodes
 
 
-@dataclass(frozen=True)
 class ShiftParameters(Parameters):
     """The comparison, section "Threshold Protocol" in the paper.
 
@@ -84,7 +81,6 @@ class ShiftParameters(Parameters):
     boundary: float = bounded(1.0, ge=0)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftPair(Record):
     """One pair of checkpoints under one shift.
 
@@ -122,7 +118,6 @@ class ShiftPair(Record):
         return (self.delta_score > 0) == self.better
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftAgreement(Record):
     """Agreement over the pairs of one shift, or over all.
 
@@ -143,7 +138,6 @@ class ShiftAgreement(Record):
     boundary: int
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ShiftSummary(Record):
     """The answer of the cross-shift comparison; ``agreement`` begins with all pairs."""
 
@@ -357,8 +351,7 @@ STUDY = Study(
     },
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
-        "acpc study paper shifts > pairs.csv",
-        "acpc study run shifts --rows pairs.csv",
+        "acpc study run shifts --rows paper",
         "acpc study run shifts --rows pairs.csv --thresholds-from thresholds/ --out shifts/",
     ),
     about="A row compares an augmented checkpoint with its unaugmented reference under a shift "

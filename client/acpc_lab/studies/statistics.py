@@ -30,7 +30,6 @@ SLACK = 1e-9
 """Percentage points by which rounding may miss a cutoff: 3 of 5 is 60 % in any arithmetic."""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Spread(Record):
     """Mean over training runs and sample standard deviation, which one run does not have."""
 

@@ -8,22 +8,12 @@ import json
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any
 
-from acpc.contract import changed, from_plain, to_plain
-from acpc_client import (
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    NumericMode,
-    Perturbation,
-    ScoreProtocol,
-    ScoreRequest,
-    Thresholds,
-    UntilDecided,
-)
+from acpc.contract import changed, to_plain
+from acpc_client import CheckpointRef, DatasetAnchors, ScoreRequest
 
 from acpc_lab.sweeps.reading import Label
 
@@ -31,30 +21,16 @@ NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 
 
-@dataclass(frozen=True)
-class Cell:
-    """One job of a sweep.
+class Cell(ScoreRequest):
+    """One job of a sweep: what is asked, without a request id, and what the file says of it.
 
     Attributes:
-        reference: The unaugmented checkpoint; None: relative IR stays unknown.
-        anchors: A dataset, or the digest of an anchor set.
-        evidence: How sure the numbers are made to be.
-        until_decided: Measures ever more anchors until it is decided; None: all of them at once.
         labels: What the file says about the checkpoint; no number depends on them.
         content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
             content under the same names is another cell. Empty: the cell goes by the names.
     """
 
-    checkpoint: CheckpointRef
-    reference: CheckpointRef | None
-    anchors: DatasetAnchors | str
-    shift: Perturbation
-    protocol: ScoreProtocol
-    thresholds: Thresholds
-    numeric_mode: NumericMode
-    labels: Mapping[str, Label]
-    evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
-    until_decided: UntilDecided | None = None
+    labels: Mapping[str, Label] = field(default_factory=dict)
     content: str = ""
 
     @property
@@ -81,32 +57,22 @@ class Cell:
         control = f" neighbourhood {self.protocol.neighbourhood:g}" if near else ""
         return f"{self.checkpoint.name} {self.shift} seed {self.seed}{control}"
 
-    def request_id(self, sweep: str, attempt: int) -> str:
+    def job_id(self, sweep: str, attempt: int) -> str:
         """Returns the request id of an attempt, from 1: whoever computes it finds the same job."""
         return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
-    def asked(self) -> dict[str, Any]:
-        """Returns the arguments of ``AcpcClient.score_checkpoint``, without a request id."""
-        names = {item.name for item in dataclasses.fields(ScoreRequest)}
-        asked = {name: value for name, value in vars(self).items() if name in names}
-        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
-            asked["anchors"] = self.anchors.resolved_count()
-        return asked
-
     def request(self) -> ScoreRequest:
         """Returns what a server is asked for; the request id is the attempt's."""
-        return ScoreRequest(**self.asked())
+        asked = {item.name: getattr(self, item.name) for item in dataclasses.fields(ScoreRequest)}
+        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
+            asked["anchors"] = self.anchors.resolved_count()
+        return ScoreRequest(**asked)
 
     def to_document(self) -> dict[str, Any]:
-        """Returns the cell as plain values."""
-        document: dict[str, Any] = to_plain(self)
-        return document
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> Cell:
-        """Reads what ``to_document`` returned; passes other keys over."""
-        known = {item.name for item in dataclasses.fields(cls)}
-        return from_plain(cls, {key: item for key, item in document.items() if key in known})
+        """Returns the cell as plain values, without the request id, which is the attempt's."""
+        plain: dict[str, Any] = to_plain(self)
+        del plain["request_id"]
+        return plain
 
     def _content(self) -> str:
         """Returns everything that can change a number, in one canonical text.

@@ -1,4 +1,4 @@
-"""Reads a sweep file as plain values with their lines, and patterns of names."""
+"""Reads sweep files: what is wrong in one is named with its line, its place and the fix."""
 
 from __future__ import annotations
 
@@ -6,17 +6,38 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from acpc.contract import did_you_mean
+from acpc.contract import did_you_mean, joined
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.extras import load
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
+
+    from acpc_lab.sweeps.spec import SweepSpec
 
 Label = str | int | float | bool
 _DEEPEST = 20
 _MAX_PLACES = 100_000
 _MAX_CHARACTERS = 2**20
+# What should stand where pydantic found another kind of value.
+_WANTED = {
+    "string_type": "text; put it in quotes",
+    "string_too_short": "text",
+    "string_pattern_mismatch": "up to 100 letters, digits, dots, dashes or spaces",
+    "bool_type": "true or false",
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "tuple_type": "a list with at least one item",
+    "too_short": "a list with at least one item",
+    "dict_type": "a mapping",
+    "literal_error": "one of {expected}",
+    "greater_than_equal": "a whole number from {ge}",
+    "less_than_equal": "a whole number up to {le}",
+    "less_than": "a whole number below {lt}",
+}
 
 
 class SweepFileError(ArgumentError):
@@ -34,34 +55,29 @@ class SweepFileError(ArgumentError):
         self.line = line
 
 
-class Wrong(ValueError):
-    """What is wrong with a value, and ``at`` which place in it."""
-
-    def __init__(self, description: str, at: str = "") -> None:
-        super().__init__(description)
-        self.at = at
-
-
-def found(value: object, wanted: str, at: str = "") -> Wrong:
+def found(value: object, wanted: str, at: str = "") -> ArgumentError:
     """Words what stands in a place, and what should."""
-    return Wrong(f"found {brief(value)}, wanted {wanted}", at)
+    return ArgumentError(at, f"found {brief(value)}, wanted {wanted}")
 
 
-def known_keys(value: object, keys: Sequence[str], required: Sequence[str] = ()) -> dict[str, Any]:
+def known_keys(
+    value: object, keys: Sequence[str], required: Sequence[str] = (), at: str = ""
+) -> dict[str, Any]:
     """Returns what a mapping holds, of which every key must be one of these.
 
-    Raises Wrong: It is no mapping, has another key, or lacks a required one.
+    Raises ArgumentError: It is no mapping, has another key, or lacks a required one.
     """
     if not isinstance(value, Mapping):
-        raise found(value, f"a mapping with the keys {', '.join(keys)}")
+        raise found(value, f"a mapping with the keys {', '.join(keys)}", at)
     for key in value:
         if key not in keys:
             hints = [did_you_mean(str(key), keys), f"known keys: {', '.join(keys)}"]
-            raise Wrong(f"unknown key; {' '.join(filter(None, hints))}", str(key))
+            words = f"unknown key; {' '.join(filter(None, hints))}"
+            raise ArgumentError(joined(at, str(key)), words)
     given = {key: item for key, item in value.items() if item is not None}
     for key in required:
         if key not in given:
-            raise Wrong(f"lacks the key {key}")
+            raise ArgumentError(at, f"lacks the key {key}")
     return given
 
 
@@ -141,9 +157,62 @@ def brief(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-def joined(path: str, key: str) -> str:
-    """A place below another."""
-    return f"{path}{key}" if key.startswith("[") or not path else f"{path}.{key}".rstrip(".")
+def example(file: Path) -> str:
+    """Returns the commented sweep file that ``acpc init`` writes."""
+    text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
+    return text.format(file=file.name, name=file.stem)
+
+
+def load_spec(file: Path) -> SweepSpec:
+    """Reads a sweep file.
+
+    Raises SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
+    """
+    return read_spec(read_document(file), file.stem, file.parent)
+
+
+def folder_of(file: Path, spec: SweepSpec) -> Path:
+    """Returns where the sweep of a file keeps its plan, journal and scores."""
+    return file.with_name(f"{spec.name}.sweep")
+
+
+def read_spec(document: Document | Mapping[str, Any], default_name: str, beside: Path) -> SweepSpec:
+    """Reads a sweep from plain values; files that it names are relative to ``beside``.
+
+    Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
+    """
+    pydantic = load("pydantic")
+    from acpc_lab.sweeps.spec import SweepSpec  # noqa: PLC0415 - loads pydantic
+
+    source = document if isinstance(document, Document) else Document(document)
+    given = source.value
+    if isinstance(given, Mapping):
+        given = {"name": default_name, **given}
+    try:
+        spec = SweepSpec.model_validate(given, context={"beside": beside})
+    except pydantic.ValidationError as error:
+        raise _refused(source, error.errors()[0]) from error
+    spec.bind(source)
+    return spec
+
+
+def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
+    path = ""
+    for part in detail["loc"]:
+        if part != "[key]":
+            path = joined(path, f"[{part}]" if isinstance(part, int) else str(part))
+    value, context = detail["input"], detail.get("ctx", {})
+    cause = context.get("error")
+    if isinstance(cause, ArgumentError):
+        words = re.search(r"found '([^']*)', wanted (float|a number)", cause.description)
+        as_text = words and isinstance(as_value(words[1]), int | float)
+        hint = "; YAML reads 1e-3 as text, write 1.0e-3" if as_text else ""
+        return source.error(joined(path, cause.field), f"{cause.description}{hint}")
+    if "expected" in context:
+        context = {"expected": re.sub(" or ", ", ", context["expected"]).replace("'", "")}
+    wanted = _WANTED.get(detail["type"], detail["msg"]).format(**context)
+    value = list(value) if isinstance(value, tuple) else value
+    return source.error(path, str(found(value, wanted)))
 
 
 _TOKEN = re.compile(r"\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
@@ -162,7 +231,7 @@ class Pattern:
     def of(cls, text: str) -> Pattern:
         """Reads a pattern.
 
-        Raises ValueError: A label that is no identifier or stands twice; says what is wrong.
+        Raises ArgumentError: A label that is no identifier or stands twice.
         """
         expression, end, labels = "", 0, []
         for token in _TOKEN.finditer(text):
@@ -172,7 +241,7 @@ class Pattern:
                 name = found[1:-1]
                 if not name.isidentifier() or name in labels:
                     problem = "stands twice" if name in labels else "is no name for a label"
-                    raise ValueError(f"{found} {problem}")
+                    raise ArgumentError("", f"{found} {problem}")
                 labels.append(name)
                 expression += f"(?P<{name}>[^/]+?)"
             elif found.startswith("["):
@@ -190,8 +259,13 @@ class Pattern:
 
 
 def fill(template: str, labels: Mapping[str, str]) -> str:
-    """Replaces the ``{label}`` parts of a template. Raises KeyError: A label that there is not."""
-    return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
+    """Replaces the ``{label}`` parts of a template; raises ArgumentError for an unknown one."""
+    try:
+        return re.sub(r"\{(\w+)\}", lambda found: labels[found[1]], template)
+    except KeyError as missing:
+        known = ", ".join(labels) or "none"
+        words = f"names the label {missing}, which this item lacks; it has {known}"
+        raise ArgumentError("", f"{template!r} {words}") from missing
 
 
 def as_value(text: str) -> str | int | float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,14 +12,14 @@ from typing import Any
 
 from acpc.contract import Columns, Tabular
 from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
-from acpc_client.errors import ArgumentError, FailedPrecondition
+from acpc_client.errors import ArgumentError
 
-from acpc_lab.campaigns import Entry, TaskState
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.campaigns import Entry, TaskState, counted
+from acpc_lab.evidence import Correction, Family
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.loading import folder_of, load_spec
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
+from acpc_lab.sweeps.reading import folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
-from acpc_lab.sweeps.tasks import SweepFolder
 from acpc_lab.tables import Table
 
 # Share of a checkpoint's median latent distance below which its reference has not spread.
@@ -32,15 +32,15 @@ class SweepResults(Tabular, Sequence[CellResult]):
     """Every cell of a sweep, done or not, in the order of the plan.
 
     Attributes:
-        family_wise: How verdicts are corrected for the number of cells.
+        folder: Where the scores are.
+        entries: The state of each cell, by its id.
+        correction: How verdicts are corrected for the number of cells.
     """
 
-    name: str
-    description: str
+    plan: SweepPlan
     folder: Path
-    _cells: tuple[Cell, ...]
-    _entries: dict[str, Entry]
-    family_wise: FamilyWise = FamilyWise.HOLM
+    entries: Mapping[str, Entry]
+    correction: Correction = Correction.HOLM
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
@@ -58,39 +58,43 @@ class SweepResults(Tabular, Sequence[CellResult]):
         disk = SweepFolder(folder)
         plan = disk.read_plan()
         if plan is None:
-            raise ArgumentError(
-                "path", f"{disk.path} holds no plan; the sweep has not been run yet"
-            )
-        return cls(plan.name, plan.description, disk.path, plan.cells, disk.journal.entries())
+            raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
+        return cls(plan, folder, disk.journal.entries())
+
+    @property
+    def name(self) -> str:
+        """The name of the sweep."""
+        return self.plan.name
 
     @cached_property
     def cells(self) -> tuple[CellResult, ...]:
         """Every cell with its score, and what follows from all of them."""
         disk = SweepFolder(self.folder)
-        return judged([self._result(disk, cell) for cell in self._cells], self.family_wise)
+        return judged([self._result(disk, cell) for cell in self.plan.cells], self.correction)
 
     def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
-        entry = self._entries.get(cell.id, Entry())
-        name = cell.checkpoint.name + self._apart[cell.id]
-        if entry.state is TaskState.SUCCEEDED:
-            held = disk.load(cell)
-            if held is not None:
-                return CellResult(
-                    **vars(entry), cell=cell, name=name, score=held.answer, time=held.time
-                )
-            lost = TaskState.QUEUED if entry.operation else TaskState.PENDING
-            entry = dataclasses.replace(entry, state=lost)
-        return CellResult(**vars(entry), cell=cell, name=name, score=None)
+        entry = self.entries.get(cell.id, Entry())
+        done = entry.state is TaskState.SUCCEEDED
+        held = disk.load(cell) if done else None
+        if done and held is None:
+            entry = entry.without_answer()
+        return CellResult(
+            **{item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)},
+            cell=cell,
+            name=cell.checkpoint.name + self._apart[cell.id],
+            score=held.answer if held else None,
+            time=held.time if held else None,
+        )
 
     @cached_property
     def _apart(self) -> dict[str, str]:
         """By a cell's id, what tells its checkpoint from other content under the same name."""
         contents: dict[CheckpointRef, set[str]] = defaultdict(set)
-        for cell in self._cells:
+        for cell in self.plan.cells:
             contents[cell.checkpoint].add(cell.content)
         return {
             cell.id: f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else ""
-            for cell in self._cells
+            for cell in self.plan.cells
         }
 
     @property
@@ -98,23 +102,18 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Up to which severity each checkpoint passes, of each kind that has several."""
         return tuple({id(x.limit): x.limit for x in self.cells if x.limit is not None}.values())
 
-    def corrected(self, family_wise: FamilyWise) -> SweepResults:
+    def corrected(self, correction: Correction) -> SweepResults:
         """Returns the same, with verdicts corrected for the number of cells in this way."""
-        return dataclasses.replace(self, family_wise=family_wise)
+        return dataclasses.replace(self, correction=correction)
 
     def __len__(self) -> int:
-        return len(self._cells)
+        return len(self.plan.cells)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
         return self.cells[index]
 
     def __iter__(self) -> Iterator[CellResult]:
         return iter(self.cells)
-
-    @property
-    def unfinished(self) -> tuple[CellResult, ...]:
-        """Cells that have no end yet."""
-        return tuple(item for item in self.cells if not item.state.done)
 
     @property
     def failed(self) -> tuple[CellResult, ...]:
@@ -127,40 +126,22 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Cells that fail the screen, without those of checkpoints that are their own reference."""
         return tuple(x for x in self.cells if x.passed is False and not x.is_reference)
 
-    @property
-    def surely_failed(self) -> tuple[CellResult, ...]:
-        """Cells that surely fail, or do not fit, all considered; references do not count."""
-        return tuple(
-            x for x in self.cells if x.among and x.among.outcome and x.among.outcome.rejects
-        )
+    def gated(self, gate: str = "point") -> list[Outcome]:
+        """Returns what a gate makes of each cell: of its numbers, while others have no score.
 
-    @property
-    def undecided(self) -> tuple[CellResult, ...]:
-        """Cells of which it is not sure that they pass; references do not count.
-
-        Raises FailedPrecondition: Scores without evidence.
+        Raises FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
         """
-        if any(item.among is not None and item.among.alone is None for item in self.cells):
-            raise FailedPrecondition(
-                "a score has no evidence, so nothing says how sure it is: score again",
-                reason="NO_EVIDENCE",
-            )
-        return tuple(x for x in self.cells if x.among and x.among.alone is not Outcome.PASSED)
+        complete = all(item.score is not None for item in self.cells)
+        return [item.gated(gate if complete else "point") for item in self.cells]
 
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
-        That all cells pass needs no correction for their number, that one fails does. Raises
-        FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
+        Raises FailedPrecondition: As ``gated``.
         """
-        if self.failed or self.unfinished:
-            return Outcome.UNSPECIFIED
-        if gate == "point":
-            return Outcome.FAILED if self.rejected else Outcome.PASSED
-        undecided = self.undecided
-        if self.surely_failed:
-            return Outcome.FAILED
-        return Outcome.UNDECIDED if undecided else Outcome.PASSED
+        outcomes = self.gated(gate)
+        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
+        return next((outcome for outcome in worst if outcome in outcomes), Outcome.PASSED)
 
     @property
     def confidence(self) -> float | None:
@@ -221,22 +202,20 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def counts(self) -> dict[TaskState, int]:
         """Cells by state; states without a cell are left out."""
-        counted = Counter(item.state for item in self.cells)
-        return {state: counted[state] for state in TaskState if counted[state]}
+        return counted(self.cells)
 
     def result(self) -> Result:
         """Returns every cell's result, and what the file says, as one result."""
-        plan = SweepFolder(self.folder).read_plan()
         answer = {
             "name": self.name,
-            "description": self.description,
+            "description": self.plan.description,
             "counts": {state.value: count for state, count in self.counts.items()},
             "inconsistencies": list(self.inconsistencies),
-            "family_wise": {"method": self.family_wise.value, "confidence": self.confidence},
+            "correction": {"method": self.correction.value, "confidence": self.confidence},
             "limits": [limit.to_dict() for limit in self.limits],
             "cells": [item.result().to_dict() for item in self.cells],
         }
-        return Result("sweep", answer, {} if plan is None else plan.document)
+        return Result("sweep", answer, self.plan.document)
 
     def headline(self) -> str:
         """Counts the cells by state."""

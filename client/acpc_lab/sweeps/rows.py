@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, NamedTuple
@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
+from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Family, FamilyWise, Sureness, limit_numbers, limits
+from acpc_lab.evidence import Correction, Family, Sureness, limit_numbers, limits
 from acpc_lab.sweeps.cells import Cell
 
 
@@ -90,6 +91,27 @@ class CellResult(Entry):
         verdict = self.score.verdict
         return verdict.sr_passed and verdict.outcome in (Outcome.PASSED, Outcome.INCONCLUSIVE)
 
+    def gated(self, gate: str) -> Outcome:
+        """Returns what a gate makes of it; UNSPECIFIED without a score, a reference passes.
+
+        That all cells pass needs no correction for their number, that one fails does. Raises
+        FailedPrecondition: The gate is ``"confident"``, and the score has no evidence.
+        """
+        if self.score is None:
+            return Outcome.UNSPECIFIED
+        if self.is_reference or (gate == "point" and self.passed):
+            return Outcome.PASSED
+        if gate == "point":
+            return Outcome.FAILED
+        if self.among is None or self.among.alone is None:
+            raise FailedPrecondition(
+                "a score has no evidence, so nothing says how sure it is: score again",
+                reason="NO_EVIDENCE",
+            )
+        if self.among.outcome and self.among.outcome.rejects:
+            return Outcome.FAILED
+        return Outcome.PASSED if self.among.alone is Outcome.PASSED else Outcome.UNDECIDED
+
     @property
     def outcome(self) -> Outcome | None:
         """The verdict by the numbers as they are; None without a score."""
@@ -122,7 +144,7 @@ class CellResult(Entry):
             "attempt": self.attempt,
             "error": {"code": self.code, "message": self.message} if self.code else None,
             "score": None if self.score is None else without_anchors(self.score).to_dict(),
-            "family_wise": None if self.among is None else to_plain(self.among),
+            "corrected": None if self.among is None else to_plain(self.among),
         }
         asked = to_plain(self.cell.request())
         return Result("sweep_cell", answer, asked, self.operation, self.time)
@@ -156,7 +178,7 @@ def without_anchors(score: Score) -> Score:
     return dataclasses.replace(score, **bare)  # type: ignore[arg-type]
 
 
-def judged(items: Sequence[CellResult], method: FamilyWise) -> tuple[CellResult, ...]:
+def judged(items: Sequence[CellResult], method: Correction) -> tuple[CellResult, ...]:
     """Returns cells with what follows from all of them: how sure each is, severities, limits."""
     others = [item for item in items if not item.is_reference]
     family = Family([item.evidence for item in others], method).each()
@@ -185,8 +207,8 @@ class Quantity(NamedTuple):
 
     Attributes:
         name: Of the column in files and data frames.
-        path: Attributes that lead from a ``CellResult`` to the value, joined by dots; or a function
-            of the result.
+        path: Attributes and keys that lead from a ``CellResult`` to the value, joined by dots; or a
+            function of the result.
         title: Heading for people; empty: the name.
         spec: Format of a number for people, for example ``.3f``; empty: it is text.
         rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
@@ -206,7 +228,7 @@ class Quantity(NamedTuple):
             return _plain(self.path(item))
         found: Any = item
         for name in self.path.split("."):
-            found = None if found is None else getattr(found, name)
+            found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
         return _plain(found)
 
     def text(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
@@ -219,15 +241,8 @@ class Quantity(NamedTuple):
 def _plain(value: object) -> object:
     if isinstance(value, enum.IntEnum):
         return value.name.lower()
-    return value.value if isinstance(value, enum.Enum) else value
-
-
-def _of_protocol(name: str) -> Callable[[CellResult], object]:
-    def read(item: CellResult) -> object:
-        protocol = item.score.receipt.parameters.get("protocol", {}) if item.score else {}
-        return protocol.get(name)
-
-    return read
+    value = value.value if isinstance(value, enum.Enum) else value
+    return None if value == "" else value
 
 
 def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
@@ -243,6 +258,7 @@ def _ends(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
 
 
 _VERDICT, _SIDE, _RECEIPT = "score.verdict", "score.checkpoint", "score.receipt"
+_PROTOCOL = f"{_RECEIPT}.parameters.protocol"
 COLUMNS = (
     Quantity("cell", "cell.id"),
     Quantity("checkpoint", "cell.checkpoint.name"),
@@ -253,9 +269,9 @@ COLUMNS = (
     Quantity("severity", "severity"),
     Quantity("seed", "cell.seed", rank=6),
     Quantity("state", "state", rank=3),
-    Quantity("operation", lambda item: item.operation or None),
-    Quantity("error", lambda item: item.error or None),
-    Quantity("content", lambda item: item.cell.content or None),
+    Quantity("operation", "operation"),
+    Quantity("error", "error"),
+    Quantity("content", "cell.content"),
     Quantity("outcome", f"{_VERDICT}.outcome", "verdict"),
     Quantity("ir_raw", f"{_SIDE}.ir_raw", TITLES["ir_raw"], ".3f"),
     Quantity("rounding_floor", f"{_SIDE}.rounding_floor", TITLES["rounding_floor"], ".1g",
@@ -281,16 +297,11 @@ COLUMNS = (
              hint="median latent distance; near zero: collapse"),
     Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
     *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),
-    Quantity("checkpoint_digest", f"{_RECEIPT}.checkpoint_digest"),
-    Quantity(
-        "reference_digest",
-        lambda x: (x.score.receipt.reference_digest or None) if x.score else None,
-    ),
-    *_from(_RECEIPT, "anchors_digest", "perturbation_digest", "parameters_digest"),
+    *_from(_RECEIPT, "checkpoint_digest", "reference_digest", "anchors_digest"),
+    *_from(_RECEIPT, "perturbation_digest", "parameters_digest"),
     *_from(_RECEIPT, "code_version", "numeric_mode", "device"),
-    Quantity("reading", _of_protocol("reading")),
-    Quantity("partner_past", _of_protocol("partner_past")),
-    Quantity("neighbourhood", _of_protocol("neighbourhood"), spec="g",
+    *_from(_PROTOCOL, "reading", "partner_past"),
+    Quantity("neighbourhood", f"{_PROTOCOL}.neighbourhood", spec="g",
              hint="quantile of state distances that reaches partners"),
     Quantity("confidence", "evidence.confidence"),
     *_ends("evidence", "ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score",
@@ -305,7 +316,7 @@ COLUMNS = (
     Quantity("unseen", "evidence.unseen", "unseen", ".2g",
              hint="this share of episodes may be of a kind that was not measured"),
     *_from("evidence", "p_passed", "p_failed"),
-    *(Quantity(f"family_wise_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
+    *(Quantity(f"corrected_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
                and getattr(x.among, name)) for name in ("outcome", "p_passed", "p_failed")),
 )  # fmt: skip
 """What ``CellResult.row`` holds, in this order; labels and limits are put beside them."""

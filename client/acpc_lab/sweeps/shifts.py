@@ -13,7 +13,7 @@ from acpc.contract import KINDS, did_you_mean, from_plain, kind_named, parse_gri
 from acpc_client import GivenViews, Perturbation
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.sweeps.reading import Wrong, found, known_keys
+from acpc_lab.sweeps.reading import found, known_keys
 
 _MAX_NAMES = 8
 
@@ -28,20 +28,20 @@ class Groups(NamedTuple):
         return f"{GivenViews.kind}:{self.pattern}"
 
     def among(self, names: Iterable[str]) -> list[Perturbation]:
-        """Picks those of an anchor set, in its order. Raises Wrong: There is none."""
+        """Picks those of an anchor set, in its order. Raises ArgumentError: There is none."""
         known = list(names)
         fitting = fnmatch.filter(known, self.pattern)
         if not fitting:
             has = ", ".join(known[:_MAX_NAMES]) or "none, as anchors of a dataset have"
             words = f"{self.pattern!r} fits no group of views; the anchors have {has}"
-            raise Wrong(words, self.place)
+            raise ArgumentError(self.place, words)
         return [GivenViews(name) for name in fitting]
 
 
 def read_shifts(value: object) -> tuple[Perturbation | Groups, ...]:
     """Reads every shift of a list, severities one by one.
 
-    Raises Wrong: An unknown kind or parameter, a bad value, or a shift that stands twice.
+    Raises ArgumentError: An unknown kind or parameter, a bad value, or a shift that stands twice.
     """
     if not isinstance(value, list | tuple) or not value:
         raise found(value, "a list with at least one item")
@@ -49,7 +49,7 @@ def read_shifts(value: object) -> tuple[Perturbation | Groups, ...]:
     for index, item in enumerate(value):
         for shift in _read_item(item, f"[{index}]"):
             if str(shift) in read:
-                raise Wrong(f"{shift} stands here a second time; keep one", f"[{index}]")
+                raise ArgumentError(f"[{index}]", f"{shift} stands here a second time; keep one")
             read[str(shift)] = shift
     return tuple(read.values())
 
@@ -81,7 +81,7 @@ def _short(text: str, at: str) -> list[Perturbation] | list[Groups]:
     try:
         return parse_grid(text)
     except ArgumentError as error:
-        raise Wrong(error.violations[0].description, at) from error
+        raise ArgumentError(at, error.description) from error
 
 
 def _by_name(kind: str, given: Mapping[str, Any], at: str) -> Iterator[Perturbation]:
@@ -89,24 +89,17 @@ def _by_name(kind: str, given: Mapping[str, Any], at: str) -> Iterator[Perturbat
     cls = KINDS.get(kind_named(kind))
     if cls is None:
         guess = did_you_mean(kind, KINDS, f"wanted one of {', '.join(KINDS)}")
-        raise Wrong(f"found the kind {kind!r}; {guess}", at)
+        raise ArgumentError(at, f"found the kind {kind!r}; {guess}")
     fields = dataclasses.fields(cls)
     bare = [x for x in fields if x.default is dataclasses.MISSING]
     required = [x.name for x in bare if x.default_factory is dataclasses.MISSING]
-    try:
-        parameters = known_keys(given, [item.name for item in fields], required)
-    except Wrong as wrong:
-        raise Wrong(str(wrong), f"{at}.{wrong.at}" if wrong.at else at) from wrong
+    parameters = known_keys(given, [item.name for item in fields], required, at)
     choices = [
         [(name, _plain(item)) for item in (value if isinstance(value, list) else [value])]
         for name, value in parameters.items()
     ]
     for combination in itertools.product(*choices):
-        try:
-            yield from_plain(cls, dict(combination))
-        except ArgumentError as error:
-            place = f"{at}.{error.field}" if error.field else at
-            raise Wrong(error.description, place) from error
+        yield from_plain(cls, dict(combination), at)
 
 
 def _plain(value: object) -> object:

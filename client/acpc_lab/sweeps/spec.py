@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Mapping
-from functools import cached_property
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
-from acpc.contract import digested
+from acpc.contract import check, digested, from_plain
 from acpc_client import (
     Access,
     CheckpointRef,
+    DatasetAnchors,
     EvidenceOptions,
     NumericMode,
     Perturbation,
@@ -23,29 +26,232 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
     Field,
     PlainValidator,
     PrivateAttr,
     StringConstraints,
     ValidationInfo,
-    field_validator,
+    model_validator,
 )
 
 from acpc_lab.evidence import ERROR_HALFLIFE
-from acpc_lab.sweeps.parts import (
-    AnchorPlace,
-    Group,
-    Listed,
-    Many,
-    Part,
-    Seed,
-    Server,
-    Text,
-    read_reference,
-    record,
+from acpc_lab.sweeps.reading import (
+    Document,
+    Label,
+    Pattern,
+    SweepFileError,
+    found,
+    known_keys,
 )
-from acpc_lab.sweeps.reading import Document, SweepFileError, Wrong, found
 from acpc_lab.sweeps.shifts import Groups, read_shifts
+
+T = TypeVar("T")
+Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
+Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
+Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
+Counts = Annotated[int, Field(ge=1, lt=2**32)]
+_mode = partial(from_plain, NumericMode)
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+
+
+class Part(BaseModel):
+    """A mapping of the file, with no other keys than its fields; a null is as if left out."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_keys(cls, value: object) -> object:
+        keys = {item.alias or name: item for name, item in cls.model_fields.items()}
+        return known_keys(value, list(keys), [k for k, item in keys.items() if item.is_required()])
+
+
+def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequence[str] = ()) -> T:
+    """Reads a record of the contract, which says itself what its fields may hold.
+
+    Args:
+        cls: The record.
+        value: What the file says.
+        keys: Fields that may be given; empty: all.
+        lists: Fields of which a single value will do for a list of one.
+    """
+    given = known_keys(value, keys or [item.name for item in dataclasses.fields(cls)])  # type: ignore[arg-type]
+    for key in lists:
+        if key in given and not isinstance(given[key], list):
+            given[key] = [given[key]]
+    record = from_plain(cls, given)
+    check(record)
+    return record
+
+
+def read_reference(value: object) -> CheckpointRef:
+    """Reads a checkpoint by its name, or by name and weights."""
+    if isinstance(value, str):
+        return CheckpointRef(value)
+    return record(CheckpointRef, value, ("name", "weights"))
+
+
+def _pattern(value: object) -> Pattern:
+    if not isinstance(value, str) or not value:
+        raise found(value, "text; put it in quotes")
+    return Pattern.of(value)
+
+
+def _label(value: object) -> Label:
+    infinite = isinstance(value, float) and not math.isfinite(value)
+    if infinite or not isinstance(value, str | int | float):
+        raise found(value, "text or a number")
+    return value
+
+
+def _identifier(key: str) -> str:
+    if not key.isidentifier():
+        raise ArgumentError("", f"found the label {key!r}, wanted letters, digits and underscores")
+    return key
+
+
+class AnchorPlace(Part):
+    """Where anchors come from. Dataset, task and upload may have ``{label}`` parts.
+
+    Attributes:
+        set: Digest of an anchor set.
+        upload: A file, or a folder, of anchors of the caller's own.
+        freeze: Make an anchor set of the dataset first, and score on that.
+        history: Frames of history in a set that is made; None: what the file says, or 3.
+    """
+
+    dataset: Text | None = None
+    task: Text | None = None
+    count: Annotated[int, Field(ge=2, lt=2**32)] | None = None
+    seed: Seed | None = None
+    frameskip: Counts | None = None
+    one_per_episode: bool | None = None
+    window_future_frames: Counts | None = None
+    episodes: Text | None = None
+    freeze: bool = False
+    history: Counts | None = None
+    set: Text | None = None
+    upload: Text | None = None
+
+    @model_validator(mode="after")
+    def _fits(self) -> AnchorPlace:
+        for alone, others in (("set", ()), ("upload", ("history",))):
+            surplus = [key for key in self.model_fields_set if key not in (alone, *others)]
+            if alone in self.model_fields_set and surplus:
+                listed = ", ".join(key for key in type(self).model_fields if key in surplus)
+                raise ArgumentError("", f"{alone} names finished anchors; leave out {listed}")
+        if self.set or self.upload:
+            return self
+        for key in ("dataset", "task"):
+            if getattr(self, key) is None:
+                words = "or name finished anchors with set or upload"
+                raise ArgumentError("", f"lacks the key {key}; {words}")
+        if self.history is not None and not self.freeze:
+            words = "is for an anchor set; add freeze: true, or leave it out"
+            raise ArgumentError("history", words)
+        return self
+
+    @property
+    def drawn(self) -> DatasetAnchors | None:
+        """Anchors drawn from a dataset; None for finished ones."""
+        given = self.model_dump(exclude_unset=True, exclude={"freeze", "history"})
+        return DatasetAnchors(**given) if self.dataset else None
+
+    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
+        """Returns the same with ``fill`` applied to whatever may have labels."""
+        texts = {name: getattr(self, name) for name in ("dataset", "task", "upload")}
+        return self.model_copy(update={name: fill(text) for name, text in texts.items() if text})
+
+
+class Group(Part):
+    """One item of ``checkpoints``.
+
+    Attributes:
+        names: Patterns of the names; a checkpoint belongs to the group when one fits.
+        weights: Pattern of the weights file; None: by default.
+        reference: The unaugmented checkpoint, whose name and weights may have ``{label}`` parts;
+            None: no relative IR.
+        labels: Given in the file; those of the patterns are added to them.
+    """
+
+    names: Annotated[tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Many] = Field(
+        alias="name", min_length=1
+    )
+    weights: Annotated[Pattern, PlainValidator(_pattern)] | None = None
+    reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
+    labels: dict[
+        Annotated[str, AfterValidator(_identifier)], Annotated[Label, PlainValidator(_label)]
+    ] = {}
+    anchors: AnchorPlace | None = None
+    _place: str = PrivateAttr("")
+
+    @property
+    def place(self) -> str:
+        """Where it stands in the file."""
+        return self._place
+
+    def texts(self, pattern: Pattern, ref: CheckpointRef) -> dict[str, str] | None:
+        """Returns the labels in the names of a weights file; None where they do not fit."""
+        labels = pattern.match(ref.name)
+        more = self.weights.match(ref.weights) if self.weights else {}
+        return None if labels is None or more is None else {**labels, **more}
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain(cls, value: object) -> object:
+        return {"name": value} if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _labels_once(self) -> Group:
+        for pattern in (*self.names, *([self.weights] if self.weights else [])):
+            twice = set(pattern.labels) & set(self.labels)
+            if twice:
+                words = f"{twice.pop()} is a label here and a part of {pattern.text!r}"
+                raise ArgumentError("", words)
+        return self
+
+
+class TlsFiles(Part):
+    """Files of a connection by TLS; with a certificate and its key: mutual TLS."""
+
+    ca_file: Text | None = None
+    certificate_file: Text | None = None
+    key_file: Text | None = None
+    server_name: Text | None = None
+
+    @model_validator(mode="after")
+    def _paired(self) -> TlsFiles:
+        if (self.certificate_file is None) != (self.key_file is None):
+            raise ArgumentError("", "mutual TLS needs both certificate_file and key_file")
+        return self
+
+
+class Server(Part):
+    """Where the server is, and how to get in.
+
+    Attributes:
+        target: ``host:port``; None: whatever the caller uses.
+    """
+
+    target: Text | None = None
+    tls: TlsFiles | None = None
+    token_file: Text | None = None
+
+    @property
+    def access(self) -> Access:
+        """How to get in."""
+        access = Access()
+        if self.token_file:
+            access["token"] = Path(self.token_file)
+        if self.tls:
+            access["tls"] = Tls(**self.tls.model_dump(exclude_none=True))
+        return access
 
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
@@ -53,15 +259,16 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     if isinstance(value, str):
         value = {"reading": value}
     if isinstance(value, Mapping) and "seed" in value:
-        raise Wrong("seed is no part of it here; list the seeds under seeds")
+        raise ArgumentError("", "seed is no part of it here; list the seeds under seeds")
     near = value.get("neighbourhood") if isinstance(value, Mapping) else None
     several = near if isinstance(near, list) else [near]
     if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
+    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
     lists = ("extra_horizons", "extra_quantiles")
     given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
              for one in several]  # fmt: skip
-    return tuple(record(ScoreProtocol, one, lists, "seed") for one in given)
+    return tuple(record(ScoreProtocol, one, keys, lists) for one in given)
 
 
 def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
@@ -74,6 +281,12 @@ def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
     return record(EvidenceOptions, given), halflife or None
 
 
+def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
+    if len(set(seeds)) < len(seeds):
+        raise found(list(seeds), "every seed once")
+    return seeds
+
+
 def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[str, ...]]:
     """Reads the thresholds, or the file that has them, with its warnings."""
     if not isinstance(value, str):
@@ -81,7 +294,7 @@ def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[
     try:
         chosen = load_thresholds((info.context or {})["beside"] / value)
     except ArgumentError as error:
-        raise Wrong(error.description) from error
+        raise ArgumentError("", error.description) from error
     return chosen.thresholds, tuple(f"{value}: {sentence}" for sentence in chosen.warnings)
 
 
@@ -92,13 +305,6 @@ def _until_decided(value: object) -> UntilDecided | None:
     if not isinstance(value, int) or value < 2:
         raise found(value, "a whole number from 2")
     return UntilDecided(value)
-
-
-def _numeric_mode(value: object) -> NumericMode:
-    names = [item.name.lower() for item in NumericMode]
-    if value not in names:
-        raise found(value, f"one of {', '.join(names)}")
-    return NumericMode[str(value).upper()]
 
 
 class SweepSpec(Part):
@@ -119,7 +325,7 @@ class SweepSpec(Part):
     reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
     anchors: AnchorPlace | None = None
     shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
-    seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1)] = (0,)
+    seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1), AfterValidator(_once)] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)
     )
@@ -131,42 +337,26 @@ class SweepSpec(Part):
     )
     until_decided: Annotated[UntilDecided | None, PlainValidator(_until_decided)] = None
     gate: Literal["point", "confident"] = "point"
-    numeric_mode: Annotated[NumericMode, PlainValidator(_numeric_mode)] = NumericMode(0)
+    numeric_mode: Annotated[NumericMode, PlainValidator(_mode)] = NumericMode(0)
     concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
     retries: Annotated[int, Field(ge=0, le=100)] = 3
     _source: Document = PrivateAttr()
 
-    @field_validator("seeds")
-    @classmethod
-    def _once(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) < len(seeds):
-            raise found(list(seeds), "every seed once")
-        return seeds
-
     def bind(self, source: Document) -> None:
-        """Keeps what it was read from, to name its places in errors."""
+        """Keeps what it was read from, to name its places in errors.
+
+        Raises SweepFileError: Neither an item nor the file says which anchors.
+        """
         self._source = source
         for index, item in enumerate(self.items):
             item._place = f"checkpoints[{index}]"  # noqa: SLF001 - of this file
+            if item.anchors is self.anchors is None:
+                words = "lacks anchors; write them here or at the top of the file"
+                raise self.error(item.place, words)
 
     def error(self, place: str, description: str) -> SweepFileError:
         """Makes an error about a place in the file."""
         return self._source.error(place, description)
-
-    @property
-    def target(self) -> str | None:
-        """``host:port`` of the server; None: whatever the caller uses."""
-        return self.server.target
-
-    @property
-    def access(self) -> Access:
-        """How to get in."""
-        access = Access()
-        if self.server.token_file:
-            access["token"] = Path(self.server.token_file)
-        if self.server.tls:
-            access["tls"] = Tls(**self.server.tls.model_dump(exclude_none=True))
-        return access
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -176,11 +366,6 @@ class SweepSpec(Part):
             item.model_copy(update={k: getattr(item, k) or v for k, v in shared.items()})
             for item in self.items
         )
-
-    @property
-    def protocol(self) -> ScoreProtocol:
-        """The first protocol; the others differ by the neighbourhood."""
-        return self.protocols[0]
 
     @property
     def thresholds(self) -> Thresholds:

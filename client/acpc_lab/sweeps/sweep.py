@@ -5,44 +5,109 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
-from acpc.contract import ScoreProtocol
-from acpc_client import AcpcClient
-from acpc_client.errors import FailedPrecondition
+from acpc_client import AcpcClient, Operation, Result, Score
+from acpc_client.errors import AlreadyExists, FailedPrecondition
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, OnUpdate, Options, check_options
-from acpc_lab.sweeps.anchors import Depot
-from acpc_lab.sweeps.loading import folder_of, load_spec, read_spec
-from acpc_lab.sweeps.plan import Planner, SweepPlan, check_dropped
+from acpc_lab.campaigns import (
+    Campaign,
+    CampaignProgress,
+    Entry,
+    Link,
+    OnUpdate,
+    Options,
+    TaskStatus,
+    check_options,
+)
+from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
+from acpc_lab.sweeps.plan import Depot, Planner
+from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.tasks import CellTask, SweepFolder
+from acpc_lab.sweeps.rows import without_anchors
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps.spec import SweepSpec
 
 
-def depot_of(spec: SweepSpec, client: AcpcClient, link: Link, beside: Path) -> Depot:
-    """Returns the depot of a sweep; files are named relative to ``beside``."""
-    protocol = spec.protocol
-    horizon = max(protocol.horizon or ScoreProtocol().horizon, *protocol.extra_horizons, 1)
-    return Depot(client, link, spec.name, beside, horizon, protocol.reading)
+@dataclass(eq=False)
+class CellTask:
+    """One cell to be scored.
+
+    Attributes:
+        score: The score without its per-anchor values, when it was measured in this run.
+    """
+
+    cell: Cell
+    sweep: str
+    folder: SweepFolder
+    score: Score | None = None
+
+    @property
+    def id(self) -> str:
+        """Id of the cell."""
+        return self.cell.id
+
+    @property
+    def title(self) -> str:
+        """Names the cell for people."""
+        return self.cell.title
+
+    @property
+    def kept(self) -> bool:
+        """Whether its score is in the folder, and can be read."""
+        return self.folder.load(self.cell) is not None
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits the scoring job of an attempt.
+
+        Raises AlreadyExists: What the cell names at the server has changed; AcpcError: The server
+        rejected it.
+        """
+        asked = {**vars(self.cell.request()), "request_id": self.cell.job_id(self.sweep, attempt)}
+        try:
+            return client.score_checkpoint(**asked, patience=0.0).submitted
+        except AlreadyExists as error:
+            raise AlreadyExists(
+                "this cell was submitted before, under the same name of the sweep, and its "
+                "checkpoint or dataset has changed since; give the sweep another name to measure "
+                f"the new one ({error.message})",
+                reason=error.reason,
+                request_id=error.request_id,
+            ) from error
+
+    def keep(self, operation: Operation) -> None:
+        """Writes the score into the folder."""
+        score = operation.result()
+        self.folder.save(self.cell, Result.of(operation))
+        self.score = without_anchors(score)
+
+
+CellStatus = TaskStatus[CellTask]
+SweepProgress = CampaignProgress[CellTask]
 
 
 class RunOptions(TypedDict, total=False):
-    """Options of running, submitting and watching a sweep; defaults in brackets.
+    """Options of running a sweep; defaults in brackets.
 
     Attributes:
+        submit: Submit the cells that have no score; else follow what was submitted [True].
+        follow: Wait until all is done; else leave as soon as all is submitted, or, where nothing
+            is to be, each job was looked at once [True].
         timeout: Seconds for the whole run; None: until it is done.
         poll: Seconds between two looks at the server [0.5].
         on_update: Called in this thread whenever anything has changed.
         stop: Ends the run when set, from any thread.
         rescan: Resolve the names of the file again: checkpoints that are new join the sweep.
         drop: Leave out cells that were submitted and are no longer in the file.
-        concurrency: Jobs in flight at most [the file's]; of ``run``.
+        concurrency: Jobs in flight at most [the file's; no bound where none is waited for].
     """
 
+    submit: bool
+    follow: bool
     timeout: float | None
     poll: float
     on_update: OnUpdate[CellTask]
@@ -91,36 +156,31 @@ class Sweep:
 
         A cell that fails does not stop the others. Run again after any interruption: cells that are
         done are not repeated, and those under way are found again. Raises SweepFileError: A name
-        fits no checkpoint at the server; FailedPrecondition: Another process runs this sweep, or
-        the file has changed so that cells that were submitted would be dropped; RunEnded: The
-        server was away for longer than the client has patience, the time is over, or ``stop`` was
-        set; what was measured is kept.
+        fits no checkpoint at the server; FailedPrecondition: Another process runs this sweep, the
+        file has changed so that cells that were submitted would be dropped, or nothing was
+        submitted that could be followed; RunEnded: The server was away for longer than the client
+        has patience, the time is over, or ``stop`` was set; what was measured is kept.
         """
-        limit = options.get("concurrency") or self.spec.concurrency
-        return self._go(client, Options(limit, self.spec.retries), options)
-
-    def submit(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
-        """Submits every cell that has no score yet, all at once, and waits for none.
-
-        The errors are those of ``run``.
-        """
-        return self._go(client, Options(None, self.spec.retries, follow=False), options)
-
-    def watch(self, client: AcpcClient, **options: Unpack[RunOptions]) -> SweepResults:
-        """Follows the jobs that were submitted until they are done; submits none.
-
-        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
-        RunEnded: As for ``run``.
-        """
-        return self._go(client, Options(None, self.spec.retries, submit=False), options)
-
-    def refresh(self, client: AcpcClient) -> SweepResults:
-        """Looks once at every job in flight.
-
-        Raises FailedPrecondition: The sweep was not submitted yet, or another process runs it;
-        ServerAway: The server does not answer.
-        """
-        return self._go(client, Options(None, self.spec.retries, submit=False), None)
+        check_options("a sweep", options, RunOptions)
+        submit, follow = options.get("submit", True), options.get("follow", True)
+        limit = (options.get("concurrency") or self.spec.concurrency) if submit and follow else None
+        how = Options(limit, self.spec.retries, submit, follow, options.get("poll", 0.5))
+        on_update: OnUpdate[CellTask] = options.get("on_update") or (lambda _: None)
+        link = Link(
+            client,
+            patience=None if submit or follow else 0.0,
+            timeout=options.get("timeout"),
+            stop=options.get("stop"),
+            on_away=lambda error: on_update(CampaignProgress(away=error)),
+        )
+        if not submit:
+            self._planned()
+        journal = self._disk.journal
+        with journal.writing():
+            plan = self._plan(client, link, options) if submit else self._planned()
+            tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
+            Campaign(client, link, tasks, how, journal, on_update).run()
+        return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
         """Asks for every job in flight to be cancelled; returns how many there are.
@@ -128,15 +188,14 @@ class Sweep:
         Raises FailedPrecondition: Another process runs the sweep; stop that first; AcpcError: The
         server rejected it.
         """
-        plan = self._planned()
-        journal = self._disk.journal
+        plan, journal = self._planned(), self._disk.journal
         with journal.writing():
             entries = journal.entries()
-            flying = [cell.id for cell in plan.cells if cell.id in entries]
-            flying = [cell for cell in flying if entries[cell].state.in_flight]
-            for cell in flying:
-                journal.note(cell, dataclasses.replace(entries[cell], cancel_asked=True))
-                client.operations.cancel(entries[cell].operation)
+            planned = {cell.id: entries.get(cell.id, Entry()) for cell in plan.cells}
+            flying = {name: entry for name, entry in planned.items() if entry.state.in_flight}
+            for name, entry in flying.items():
+                journal.note(name, dataclasses.replace(entry, cancel_asked=True))
+                client.operations.cancel(entry.operation)
         return len(flying)
 
     def preview(self, client: AcpcClient) -> SweepPlan:
@@ -144,9 +203,9 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        depot = depot_of(self.spec, client, Link(client, patience=0.0), self.folder.parent)
-        dry = dataclasses.replace(depot, dry=True)
-        return Planner.of(self.spec, client.checkpoints.list(), dry.store, dry.groups).plan()
+        link = Link(client, patience=0.0)
+        depot = Depot(self.spec, client, link, self.folder.parent, dry=True)
+        return Planner(self.spec, depot).plan(client.checkpoints.list())
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -163,47 +222,51 @@ class Sweep:
             )
         return plan
 
-    def _go(self, client: AcpcClient, how: Options, options: RunOptions | None) -> SweepResults:
-        """Runs a campaign over the plan, which is made first where it has to be.
-
-        Without options it looks once, and does not wait for a server that is away.
-        """
-        if not how.submit:
-            self._planned()
-        given = options or RunOptions()
-        check_options("a sweep", given, RunOptions)
-        how = dataclasses.replace(how, poll=given.get("poll", how.poll))
-        on_update: OnUpdate[CellTask] = given.get("on_update") or (lambda _: None)
-        link = Link(
-            client,
-            patience=0.0 if options is None else None,
-            timeout=given.get("timeout"),
-            stop=given.get("stop"),
-            on_away=lambda error: on_update(CampaignProgress(away=error)),
-        )
-        journal = self._disk.journal
-        with journal.writing():
-            self._disk.make_results()
-            plan = self._plan(client, link, given) if how.submit else self._planned()
-            tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            campaign = Campaign(client, link, tasks, how, journal, on_update)
-            if options is None:
-                campaign.turn(looks=None)
-            else:
-                campaign.run()
-        return self.results()
-
     def _plan(self, client: AcpcClient, link: Link, options: RunOptions) -> SweepPlan:
         """Returns the plan on disk while the file says the same; else replaces it."""
         before = self._disk.read_plan()
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):
             return before
-        depot = depot_of(self.spec, client, link, self.folder.parent)
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = Planner.of(self.spec, listed, depot.store, depot.groups).plan()
+        plan = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent)).plan(listed)
         if before is not None and not options.get("drop"):
-            check_dropped(before, plan, self._disk.journal.entries(), self.folder)
+            _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:
             self._disk.write_plan(plan)
         return plan
+
+
+def _check_dropped(
+    before: SweepPlan, after: SweepPlan, entries: Mapping[str, Entry], folder: Path
+) -> None:
+    """Checks that no submitted cell is dropped.
+
+    Raises FailedPrecondition: A cell that was submitted is no longer in the plan; says what
+    changed.
+    """
+    kept = {cell.id for cell in after.cells}
+    dropped = [
+        cell
+        for cell in before.cells
+        if cell.id not in kept and entries.get(cell.id, Entry()).attempt
+    ]
+    if not dropped:
+        return
+    was, now = before.document, after.document
+    changes = [
+        f"{key}: {_shown(was.get(key))} -> {_shown(now.get(key))}"
+        for key in dict.fromkeys((*was, *now))
+        if was.get(key) != now.get(key)
+    ]
+    what = "; ".join(changes) or "the checkpoints at the server"
+    raise FailedPrecondition(
+        f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
+        f"{dropped[0].title}; what changed: {what}. Give the sweep another name, or pass "
+        f"--drop to leave these cells out; their results stay in {folder}",
+        reason="SWEEP_CHANGED",
+    )
+
+
+def _shown(value: object) -> str:
+    return "nothing" if value is None else brief(value)

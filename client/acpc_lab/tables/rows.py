@@ -18,7 +18,7 @@ from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import did_you_mean
+from acpc.contract import Frozen, did_you_mean
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.tables.table import csv_of
@@ -115,8 +115,7 @@ class Field:
         return np.full(count, "" if self.kind is np.str_ else math.nan, dtype=self.kind)
 
 
-@dataclass(frozen=True, eq=False)
-class Rows:
+class Rows(Frozen, eq=False):
     """Base of the row types, whose fields are ``Annotated[Numbers, Column(...)]`` and the like.
 
     Raises ArgumentError: A column holds a value it must not, or the columns differ in length.

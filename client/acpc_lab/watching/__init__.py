@@ -5,10 +5,7 @@ docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as 
 checkpoint with its score.
 """
 
-from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint
-from acpc_lab.watching.finding import Finder, WeightsFile
-from acpc_lab.watching.watch import Watch, WatchRun
+from acpc_lab.watching.finding import Arrival, Finder, WeightsFile
+from acpc_lab.watching.watch import Listener, ScoredCheckpoint, Watch
 
-__all__ = [
-    "Arrival", "Finder", "Listener", "ScoredCheckpoint", "Watch", "WatchRun", "WeightsFile",
-]  # fmt: skip
+__all__ = ["Arrival", "Finder", "Listener", "ScoredCheckpoint", "Watch", "WeightsFile"]

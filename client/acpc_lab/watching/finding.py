@@ -11,10 +11,13 @@ import time
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from functools import cached_property
+from pathlib import Path, PurePosixPath
 
 from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
 from acpc_client import CheckpointRef
+
+from acpc_lab.sweeps import Label
 
 CONFIG, OPTIONS = "config.json", "acpc.json"
 # Of files that hold weights, loaded by the server or not.
@@ -46,21 +49,6 @@ class WeightsFile:
     path: Path
     stamp: Stamp
 
-    @property
-    def epoch(self) -> int | None:
-        """The last number in the file's name, or else in its folder's; None: there is none.
-
-        Numbers behind ``epoch`` or ``step`` go before those of a metric; those of a run or a seed,
-        as in ``run-0``, are none. Longer digits than a step
-        can have are no number.
-        """
-        for name in (self.path.stem, self.path.parent.name):
-            text = _OF_RUN.sub("", name)
-            numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
-            if numbers:
-                return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
-        return None
-
     def digest(self) -> str:
         """sha256 of ``config.json``, of ``acpc.json`` where there is one, and of the weights.
 
@@ -71,6 +59,52 @@ class WeightsFile:
             with file.open("rb") as opened:
                 digest.update(hashlib.file_digest(opened, "sha256").digest())
         return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """A checkpoint that has arrived: one name with one content, the sha256 of its files."""
+
+    ref: CheckpointRef
+    digest: str
+
+    @cached_property
+    def id(self) -> str:
+        """Names it in the journal."""
+        text = "\0".join((self.ref.name, self.ref.weights, self.digest))
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+    def __str__(self) -> str:
+        return f"{self.ref.name} ({self.ref.weights})"
+
+    @property
+    def epoch(self) -> int | None:
+        """The last number in the name of the weights file, or else of its folder; None: none.
+
+        Numbers behind ``epoch`` or ``step`` go before those of a metric; those of a run or a seed,
+        as in ``run-0``, are none. Longer digits than a step can have are no number.
+        """
+        for name in (PurePosixPath(self.ref.weights).stem, PurePosixPath(self.ref.name).name):
+            text = _OF_RUN.sub("", name)
+            numbers = re.findall(r"(?:epoch|step)[=_-]?(\d+)", text) or re.findall(r"\d+", text)
+            if numbers:
+                return int(numbers[-1]) if len(numbers[-1]) <= _DIGITS else None
+        return None
+
+    @property
+    def labels(self) -> dict[str, Label]:
+        """Its training run and epoch, as a sweep's labels; none where its name has no number.
+
+        The run is the folder above the checkpoint's where the checkpoint's is the epoch's.
+        """
+        if self.epoch is None:
+            return {}
+        path = PurePosixPath(self.ref.name)
+        numbers = re.findall(r"\d+", path.name)
+        in_weights = re.search(r"\d", PurePosixPath(self.ref.weights).stem)
+        of_epoch = not in_weights and numbers and int(numbers[-1]) == self.epoch
+        run = str(path.parent) if of_epoch and path.parent.name else self.ref.name
+        return {"run": run, "epoch": self.epoch}
 
 
 class Finder:
@@ -158,7 +192,7 @@ class Finder:
 
 
 def _by_epoch(found: WeightsFile) -> tuple[object, ...]:
-    epoch = found.epoch
+    epoch = Arrival(found.ref, "").epoch
     return epoch is None, epoch or 0, found.ref.name, found.ref.weights
 
 

@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypedDict, Unpack
+from typing import TYPE_CHECKING, Any
 
-from acpc_client import AcpcClient, CheckpointRef, Outcome
-from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
+from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
+from acpc_client.errors import (
+    AcpcError,
+    ArgumentError,
+    FailedPrecondition,
+    NotFound,
+    extended,
+)
 
-from acpc_lab.campaigns import Campaign, Entry, Link, Options, check_options
+from acpc_lab.campaigns import Campaign, Link, Options
 from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
+    Depot,
     Planner,
     SweepFileError,
     SweepFolder,
     SweepPlan,
     SweepProgress,
     SweepResults,
-    depot_of,
     item_of,
 )
-from acpc_lab.watching.arrivals import Arrival, Listener, ScoredCheckpoint, WatchedTask
-from acpc_lab.watching.finding import Finder, WeightsFile, stamp_of
+from acpc_lab.watching.finding import Arrival, Finder, Stamp, WeightsFile, stamp_of
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import SweepSpec
@@ -40,25 +46,67 @@ _NAMED = 4
 _log = logging.getLogger("acpc_lab")
 
 
-class WatchRun(TypedDict, total=False):
-    """Options of a watch; defaults in brackets.
+@dataclass(frozen=True)
+class ScoredCheckpoint:
+    """A checkpoint all of whose cells have ended: what listeners get.
 
     Attributes:
-        once: End as soon as everything that is there now has been scored [False].
-        interval: Seconds between two looks at the folder [2].
-        concurrency: Jobs in flight at most [the file's].
-        patience: Seconds the server may be away at a stretch [without end; with ``once`` the
-            client's].
-        stop: Ends the run when set, from any thread.
-        on_update: Called whenever a cell has moved.
+        results: Its cells with their scores, per-anchor values included.
+        outcome: The gate's verdict over all cells; UNSPECIFIED: one has no score.
     """
 
-    once: bool
-    interval: float
-    concurrency: int | None
-    patience: float | None
-    stop: threading.Event | None
-    on_update: Callable[[SweepProgress], object]
+    arrival: Arrival
+    results: SweepResults
+    outcome: Outcome
+
+    @property
+    def verdict(self) -> str | None:
+        """The outcome as text; None: there is none; ``reference``: nothing was judged."""
+        if self.outcome is Outcome.UNSPECIFIED:
+            return None
+        judged = any(not item.is_reference for item in self.results)
+        return self.outcome.name.lower() if judged else "reference"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Returns plain values for JSON; scores are documents of the kind ``sweep_cell``."""
+        return {
+            "checkpoint": self.arrival.ref.name,
+            "weights": self.arrival.ref.weights,
+            "epoch": self.arrival.epoch,
+            "digest": self.arrival.digest,
+            "verdict": self.verdict,
+            "confidence": self.results.confidence,
+            "scores": [item.result().to_dict() for item in self.results],
+        }
+
+
+Listener = Callable[[ScoredCheckpoint], object]
+
+
+@dataclass(eq=False)
+class _WatchedTask(CellTask):
+    """A cell of a checkpoint in the folder.
+
+    Attributes:
+        is_gone: Whether the content that it is of is no longer there.
+    """
+
+    is_gone: Callable[[], bool] = lambda: False
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits the scoring job of an attempt.
+
+        Raises FailedPrecondition: The content is gone; AcpcError: As ``CellTask.submit``.
+        """
+        if self.is_gone():
+            raise FailedPrecondition("its files were removed or replaced before it was scored")
+        try:
+            return super().submit(client, attempt)
+        except NotFound as error:
+            if self.cell.checkpoint.name not in error.message:
+                raise
+            words = "the watched folder must be what the server has below its --checkpoint-root"
+            raise extended(error, f"{words}; say with --prefix what it is called there") from error
 
 
 class Watch:
@@ -75,6 +123,9 @@ class Watch:
         listeners: Called in the thread of ``run`` with each checkpoint that has come to its end,
             in turn; at least once each, also after a crash. What they raise is reported.
         on_trouble: Called with what goes wrong on the way, in words.
+
+    Attributes:
+        unplanned: Checkpoints that cannot be scored yet, for reasons that were reported.
     """
 
     def __init__(
@@ -91,37 +142,56 @@ class Watch:
         self.folder = folder
         self.finder = finder
         self.gate = gate
+        self.unplanned: list[Arrival] = []
         self._listeners = tuple(listeners)
         self._on_trouble = on_trouble
         self._disk = SweepFolder(folder)
-        self._told: set[str] = set()
-        self._skipped: set[Path] = set()
-        self._arrivals: dict[str, Arrival] = {}
-        self._cells: dict[str, tuple[Cell, ...]] = {}
-        self._open: dict[str, None] = {}
-        self._entries: dict[str, Entry] = {}
+        self._told: set[str | Path] = set()
+        self._digests: dict[tuple[CheckpointRef, Stamp], str] = {}
+        self._cells: dict[Arrival, list[Cell]] = {}
+        self._open: dict[Arrival, None] = {}
 
-    def run(self, client: AcpcClient, **options: Unpack[WatchRun]) -> None:
+    def run(
+        self,
+        client: AcpcClient,
+        *,
+        once: bool = False,
+        interval: float = 2.0,
+        concurrency: int | None = None,
+        patience: float | None = None,
+        stop: threading.Event | None = None,
+        on_update: Callable[[SweepProgress], None] = lambda _: None,
+    ) -> None:
         """Watches until it is stopped.
 
-        Without ``once``, a full disk and a folder that is away are waited for. Raises
-        ArgumentError: The folder is a checkpoint itself, and has no name at the server;
+        Without ``once``, a full disk and a folder that is away are waited for.
+
+        Args:
+            client: The server.
+            once: End as soon as everything that is there now has been scored.
+            interval: Seconds between two looks at the folder.
+            concurrency: Jobs in flight at most; None: the file's.
+            patience: Seconds the server may be away at a stretch; None: without end, with ``once``
+                the client's.
+            stop: Ends the run when set, from any thread.
+            on_update: Called whenever a cell has moved.
+
+        Raises ArgumentError: The folder is a checkpoint itself, and has no name at the server;
         FailedPrecondition: Another process watches with this folder, or, with ``once``, something
         cannot be read or written; RunEnded: The server was away for too long, or ``stop`` was set;
         jobs go on.
         """
-        check_options("run", options, WatchRun)
-        once, stop = options.get("once", False), options.get("stop") or threading.Event()
-        patience = options.get("patience")
         if patience is None and not once:
             patience = float("inf")
         link = Link(client, patience=patience, stop=stop)
+        how = Options(concurrency or self.spec.concurrency, self.spec.retries)
         while True:
             try:
                 with self._disk.journal.writing():
-                    self._disk.make_results()
                     self._restore()
-                    self._run(client, link, options)
+                    campaign = Campaign(client, link, (), how, self._disk.journal, on_update)
+                    campaign.add(task for arrival in self._open for task in self._tasks(arrival))
+                    self._run(client, link, campaign, once, interval)
                 return
             except OSError as error:
                 trouble = f"cannot write {self.folder}: {error.strerror}"
@@ -133,92 +203,66 @@ class Watch:
             link.sleep(_RETRY_S)
             link.check()
 
-    @property
-    def unplanned(self) -> tuple[Arrival, ...]:
-        """Checkpoints that cannot be scored yet, for reasons that were reported."""
-        waiting = (a for key, a in self._arrivals.items() if key not in self._cells)
-        return tuple(arrival for arrival in waiting if not self._is_gone(arrival))
-
     def _restore(self) -> None:
-        """Reads what has arrived, what became of it, and of what the listeners were told."""
-        journal, reported = self._disk.journal, set()
-        self._arrivals, self._cells = {}, {}
-        for event in journal.events():
+        """Reads what has arrived, and of what the listeners were told."""
+        reported = set()
+        for event in self._disk.journal.events():
             if event["event"] == "arrived":
                 ref = CheckpointRef(event["checkpoint"], event["weights"])
-                stamp = tuple(event["stamp"])
-                self._note(Arrival(ref, event["digest"], event["epoch"], stamp))
+                self._digests[ref, tuple(event["stamp"])] = event["digest"]
             elif event["event"] == "reported":
                 reported.add(event["cell"])
-        self._entries = journal.entries()
         known = self._disk.read_plan()
         plan = self._plan(() if known is None else known.cells)
         if known not in (None, plan):
             self._disk.write_plan(plan)
-        ids = {(a.ref, a.digest): a.id for a in self._arrivals.values()}
+        self._cells = {}
         for cell in plan.cells:
-            key = ids.get((cell.checkpoint, cell.content))
-            if key is not None:
-                self._cells[key] = (*self._cells.get(key, ()), cell)
-        self._open = {key: None for key in self._cells if key not in reported}
+            self._cells.setdefault(Arrival(cell.checkpoint, cell.content), []).append(cell)
+        self._open = {arrival: None for arrival in self._cells if arrival.id not in reported}
 
     def _plan(self, cells: tuple[Cell, ...]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, cells)
 
-    def _note(self, arrival: Arrival) -> None:
-        self._arrivals.pop(arrival.id, None)  # the latest of a name stands last
-        self._arrivals[arrival.id] = arrival
-
-    def _run(self, client: AcpcClient, link: Link, options: WatchRun) -> None:
-        on_update = options.get("on_update")
-
-        def moved(now: SweepProgress) -> None:
-            self._entries |= {item.task.id: item.entry for item in now.changed}
-            if on_update is not None:
-                on_update(now)
-
-        how = Options(options.get("concurrency") or self.spec.concurrency, self.spec.retries)
-        campaign: Campaign[CellTask] = Campaign(client, link, (), how, self._disk.journal, moved)
-        campaign.add([task for key in self._open for task in self._tasks(key)])
-        depot = depot_of(self.spec, client, link, self.folder.parent)
-        store = functools.cache(depot.store)
-        once, interval, look_at = options.get("once", False), options.get("interval", 2.0), 0.0
+    def _run(
+        self,
+        client: AcpcClient,
+        link: Link,
+        campaign: Campaign[CellTask],
+        once: bool,
+        interval: float,
+    ) -> None:
+        planner = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent))
+        look_at = 0.0
         while True:
             if time.monotonic() >= look_at:
-                for arrival in self._arriving(once=once):
+                for arrival in self._arriving(once):
                     listed = link.ask(lambda: list(client.checkpoints.list()))
-                    planner = Planner.of(self.spec, listed, store, depot.groups)
-                    if self._make_cells(arrival, planner):
-                        campaign.add(self._tasks(arrival.id))
+                    if self._make_cells(arrival, planner, listed):
+                        campaign.add(self._tasks(arrival))
                         campaign.turn()
                 look_at = time.monotonic() + interval
             left = campaign.turn()
-            self._report()
+            self._report(campaign)
             if once and not left and not self.finder.unsettled:
                 return
             link.sleep(min(_POLL_S, interval))
             link.check()
 
-    def _tasks(self, key: str) -> list[CellTask]:
-        arrival = self._arrivals[key]
-        return [
-            WatchedTask(cell, self.spec.name, self._disk, is_gone=lambda: self._is_gone(arrival))
-            for cell in self._cells[key]
-        ]
+    def _tasks(self, arrival: Arrival) -> Iterator[CellTask]:
+        is_gone = partial(self._is_gone, arrival)
+        for cell in self._cells[arrival]:
+            yield _WatchedTask(cell, self.spec.name, self._disk, is_gone=is_gone)
 
     def _is_gone(self, arrival: Arrival) -> bool:
         """Whether a checkpoint's files are gone or others now; not while the folder is away."""
         found = self.finder.find(arrival.ref)
         if found is None:
             return self.finder.root.is_dir()
-        try:
-            return found.stamp != arrival.stamp and found.digest() != arrival.digest
-        except OSError:
-            return False
+        return self._arrived(found) not in (None, arrival)
 
-    def _arriving(self, *, once: bool) -> Iterator[Arrival]:
-        """Yields the checkpoints that want cells: those that waited, and new ones."""
-        yield from self.unplanned
+    def _arriving(self, once: bool) -> Iterator[Arrival]:
+        """Yields the checkpoints that want cells."""
         try:
             found = self.finder.look()
         except OSError as error:
@@ -229,60 +273,60 @@ class Watch:
             return
         for path in self.finder.torn:
             self._tell(f"{path} is not whole, and has not changed for a while; left out")
-        latest = {arrival.ref: arrival for arrival in self._arrivals.values()}
-        meant = {item.path: item_of(self.spec, item.ref) is not None for item in found}
-        self._tell_of_skipped([x.path for x in found if x.ref.name and not meant[x.path]])
-        for item in found:
+        meant = [x for x in found if not x.ref.name or item_of(self.spec, x.ref) is not None]
+        self._tell_of_skipped(item.path for item in found if item not in meant)
+        self.unplanned = []
+        for item in meant:
             if not item.ref.name:
                 raise ArgumentError(
                     "prefix",
                     f"{self.finder.root} holds {item.ref.weights} itself: say what the server "
                     "calls this folder, its path below --checkpoint-root",
                 )
-            arrival = self._arrived(item, latest.get(item.ref)) if meant[item.path] else None
-            if arrival is not None and arrival.id not in self._cells:
+            arrival = self._arrived(item)
+            if arrival is not None and arrival not in self._cells:
                 yield arrival
 
-    def _tell_of_skipped(self, unnamed: Sequence[Path]) -> None:
+    def _tell_of_skipped(self, unnamed: Iterable[Path]) -> None:
         """Names what is there and will not be scored: each once, a few of those that are alike."""
         reasons: dict[str, list[Path]] = {}
         why_not = dict.fromkeys(unnamed, f"no item of checkpoints in {self.spec.name} means it")
         for path, why in (why_not | self.finder.skipped).items():
-            if path not in self._skipped:
+            if path not in self._told:
                 reasons.setdefault(why, []).append(path)
         for why, paths in reasons.items():
-            self._skipped.update(paths)
+            self._told.update(paths)
             more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
             self._tell(f"{', '.join(map(str, paths[:_NAMED]))}{more}: left out: {why}")
 
-    def _arrived(self, found: WeightsFile, latest: Arrival | None) -> Arrival | None:
-        """Returns a checkpoint that is new by its name or content; None: it is known."""
-        if latest is not None and latest.stamp == found.stamp:
-            return None
-        try:
-            digest = found.digest()
-        except OSError:
-            return None
-        if stamp_of(found.path) != found.stamp:  # written while it was read; it comes again
-            self.finder.unsettled = True
-            return None
-        arrival = Arrival(found.ref, digest, found.epoch, found.stamp)
-        self._disk.journal.append(
-            "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
-            digest=digest, epoch=found.epoch, stamp=list(found.stamp),
-        )  # fmt: skip
-        self._note(arrival)
-        return arrival
+    def _arrived(self, found: WeightsFile) -> Arrival | None:
+        """Returns the checkpoint that a file is; None: it is being written, and comes again."""
+        key = found.ref, found.stamp
+        if key not in self._digests:
+            try:
+                arrival = Arrival(found.ref, found.digest())
+            except OSError:
+                return None
+            if stamp_of(found.path) != found.stamp:  # written while it was read
+                self.finder.unsettled = True
+                return None
+            self._disk.journal.append(
+                "arrived", arrival.id, checkpoint=found.ref.name, weights=found.ref.weights,
+                digest=arrival.digest, epoch=arrival.epoch, stamp=list(found.stamp),
+            )  # fmt: skip
+            self._digests[key] = arrival.digest
+        return Arrival(found.ref, self._digests[key])
 
-    def _make_cells(self, arrival: Arrival, planner: Planner) -> bool:
+    def _make_cells(self, arrival: Arrival, planner: Planner, listed: Sequence[Checkpoint]) -> bool:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
         try:
-            found = planner.cells_of(arrival.ref)
+            found = planner.cells_of(arrival.ref, listed)
         except SweepFileError as error:
+            self.unplanned.append(arrival)
             self._tell(f"{arrival} waits: {error.message}")
             return False
         sure = at_epoch(self.spec.evidence, arrival.epoch, self.spec.error_halflife)
-        cells = tuple(
+        cells = [
             dataclasses.replace(
                 cell,
                 content=arrival.digest,
@@ -293,27 +337,25 @@ class Watch:
                 else {**arrival.labels, **cell.labels},
             )
             for cell in found
-        )
-        if self._cells or self._disk.has_plan:
-            self._disk.add_cells(arrival.id, cells)
-        else:
-            self._disk.write_plan(self._plan(cells))
-        self._cells[arrival.id] = cells
-        if cells:
-            self._open[arrival.id] = None
+        ]
+        if not self._disk.has_plan:
+            self._disk.write_plan(self._plan(()))
+        self._disk.add_cells(arrival.id, cells)
+        self._cells[arrival] = cells
+        self._open[arrival] = None
         return True
 
-    def _report(self) -> None:
+    def _report(self, campaign: Campaign[CellTask]) -> None:
         """Tells the listeners of the checkpoints that have come to their end.
 
         The next run tries again what has no score, unless it is gone.
         """
-        for key in tuple(self._open):
-            cells, arrival, spec = self._cells[key], self._arrivals[key], self.spec
-            if not all(self._entries.get(cell.id, Entry()).state.done for cell in cells):
+        now = {status.task.id: status for status in campaign.statuses}
+        for arrival in tuple(self._open):
+            cells = tuple(self._cells[arrival])
+            if not all(now[cell.id].state.done for cell in cells):
                 continue
-            about = (spec.name, spec.description, self.folder)
-            results = SweepResults(*about, cells, self._entries)
+            results = SweepResults(self._plan(cells), self.folder, now)
             scored = ScoredCheckpoint(arrival, results, results.outcome(self.gate))
             for listener in self._listeners:
                 try:
@@ -322,8 +364,8 @@ class Watch:
                     code = error.code if isinstance(error, AcpcError) else type(error).__name__
                     self._on_trouble(f"{arrival.ref.name}: {code}: {error}")
             if scored.outcome is not Outcome.UNSPECIFIED or self._is_gone(arrival):
-                self._disk.journal.append("reported", key)
-            del self._open[key]
+                self._disk.journal.append("reported", arrival.id)
+            del self._open[arrival]
 
     def _tell(self, words: str) -> None:
         """Reports a trouble that may last, once."""

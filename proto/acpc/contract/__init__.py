@@ -19,7 +19,7 @@ NAMES = {
         SelectionCertificate SoftmaxBounds ViewCertificate""",
     "compositions": "Composition KINDS Perturbation grids read_spec",
     "enums": """
-        AnchorSample CemReturn CostReduction DestroyedActions JobState Norm NumericMode
+        AnchorSample ApplyTo CemReturn CostReduction DestroyedActions JobState Norm NumericMode
         Outcome PartnerPast Reading WireEnum""",
     "errors": """
         Aborted AcpcError AlreadyExists ArgumentError Cancelled DataLoss DeadlineExceeded
@@ -29,13 +29,13 @@ NAMES = {
     "evidence": """
         Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
         PopulationEvidence SequentialLooks UntilDecided""",
-    "fields": "bounded bounds_of changed check",
+    "fields": "Frozen bounded bounds_of changed check",
     "fit": "CAUSES Fit FitCause FitOutcome",
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
-        PlannerMoment PoolRequest Proposal Views""",
+        PlannerMoment PoolRequest Proposal Views applied_to""",
     "normal_form": "digested resolved",
     "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
@@ -58,6 +58,9 @@ NAMES = {
         DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
         SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
     "tensor": "Array Axes DTYPES read_tensor write_tensor",
+    "verdicts": """
+        confident_outcome delta_interval judge_again relative_ir score_interval screen
+        screen_score unless_misfit""",
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:
@@ -84,6 +87,7 @@ if TYPE_CHECKING:
     from acpc.contract.sound import *
     from acpc.contract.studies import *
     from acpc.contract.tensor import *
+    from acpc.contract.verdicts import *
     from acpc.contract.visual_changes import *
 else:
     __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
@@ -59,14 +58,7 @@ def check_extra(
     history: int,
     frames: Sequence[int],
 ) -> None:
-    """Checks what an extra array is, without its values.
-
-    Args:
-        name: Its name.
-        dtype: Its element type.
-        shape: Its extents for each anchor.
-        history: Frames of the history.
-        frames: Extents of an anchor's frames, (history + horizon, height, width, 3).
+    """Checks what an extra array of ``shape`` an anchor is, beside ``frames`` of such a shape.
 
     Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``.
     """
@@ -88,20 +80,14 @@ def check_extra(
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorArray(Record, Wire[pb.AnchorArray]):
-    """An array that a set has beside frames, blocks, states, labels and ids."""
-
     name: str
     dtype: str
     shape: tuple[int, ...]
     digest: str
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorSet(Record, Wire[pb.AnchorSet]):
-    """An immutable set of anchors at the server; scores and studies take it as their anchors."""
-
     digest: str
     anchors: int
     history: int
@@ -134,10 +120,7 @@ class AnchorSet(Record, Wire[pb.AnchorSet]):
         return {array.name.removeprefix(prefix): array.shape[0] for array in arrays}
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorContents(Record, Wire[pb.AnchorContents]):
-    """The states and labels of a set, by which scores pair its anchors."""
-
     endpoint_states: NDArray[np.float64]
     labels: NDArray[np.int64]
     anchor_ids: NDArray[np.int64]
@@ -184,14 +167,7 @@ def frame_digests(frames: Array) -> list[bytes]:
 def extra_digest(
     name: str, dtype: np.dtype[np.generic], shape: Sequence[int], of_anchors: Iterable[bytes]
 ) -> str:
-    """sha256 of an extra array: what it is, and the ``frame_digests`` of all anchors.
-
-    Args:
-        name: Its name.
-        dtype: Its element type.
-        shape: Its extents, anchors first.
-        of_anchors: sha256 of each anchor's part, in order.
-    """
+    """sha256 of an extra array: its shape, anchors first, and ``frame_digests`` of all of them."""
     layout = f"{name} {dtype.newbyteorder('<').str} {tuple(shape)}\n"
     return hashlib.sha256(layout.encode() + b"".join(of_anchors)).hexdigest()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -14,20 +14,14 @@ from acpc.contract.record import Columns, Record, Tabular, columns_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ErrorDrift(Record, Wire[pb.ErrorDrift]):
-    """Prediction errors against one observed future."""
-
     clean_error: float
     perturbed_error: float
     drift: float
     bound: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairResult(Record, Wire[pb.PairResult]):
-    """One view against the clean history."""
-
     spec_index: int
     draw: int
     acpc: float
@@ -37,10 +31,7 @@ class PairResult(Record, Wire[pb.PairResult]):
     error_drift: ErrorDrift | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
-    """Answer of ``compare_pair``: one result per view, spec-major, then draw."""
-
     request_id: str = field(default="", kw_only=True)
     results: tuple[PairResult, ...]
     receipt: Receipt
@@ -63,36 +54,24 @@ Values = NDArray[np.float64]
 ActionBlocks = NDArray[np.float32]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SelectionCertificate(Record, Wire[pb.SelectionCertificate]):
-    """Whether a view provably leaves a selection unchanged."""
-
     certified: bool
     margin: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SoftmaxBounds(Record, Wire[pb.SoftmaxBounds]):
-    """Where the softmax mean of a pool stays, whatever a view does to costs within their bounds."""
-
     lower: Values
     upper: Values
     displacement: float
     total_variation: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CleanGaps(Record, Wire[pb.CleanGaps]):
-    """How far the clean costs of what was chosen lie from those of what was not."""
-
     top1: float
     elite: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ViewCertificate(Record, Wire[pb.ViewCertificate]):
-    """One view of the history against the candidate pool; arrays are float64 (candidates,)."""
-
     spec_index: int
     draw: int
     perturbed_costs: Values
@@ -112,24 +91,13 @@ class ViewCertificate(Record, Wire[pb.ViewCertificate]):
     softmax: SoftmaxBounds | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CertifiedSeverity(Record, Wire[pb.CertifiedSeverity]):
-    """Up to which severity of one kind every draw is certified; None: not even at the mildest."""
-
     kind: str
     top1: float | None
     elite: float | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class DrawsBound(Record, Wire[pb.DrawsBound]):
-    """How large a share of all draws of a random perturbation may change a choice.
-
-    The exact bound of Clopper and Pearson from the draws of one answer, with 95 % confidence, for
-    this choice on this history, where neither was chosen after a look at these draws. It says
-    nothing of other histories, pools or perturbations.
-    """
-
     spec_index: int
     draws: int
     uncertified: int
@@ -143,10 +111,7 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
         )
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
-    """Answer of ``certify_pool``."""
-
     request_id: str = field(default="", kw_only=True)
     clean_costs: Values
     clean_winner: int
@@ -187,26 +152,17 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
         return f"{words}, elite set under {sum(held)}" if held else words
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SampledPool(Record, Wire[pb.PlanCertificate]):
-    """Answer of ``certify_proposal``: the pool the server sampled, and its certificate."""
-
     candidates: NDArray[np.float32]
     certificate: PoolCertificate
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PoolChoice(Record, Wire[pb.PoolChoice]):
-    """A CEM run's pool, costs and choice in one iteration."""
-
     costs: NDArray[np.float64]
     elites: NDArray[np.int64]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedIteration(Record, Wire[pb.PairedIteration]):
-    """One iteration of the clean run, judged from one view."""
-
     elite: SelectionCertificate
     top1: SelectionCertificate
     same_elites: bool
@@ -217,10 +173,7 @@ class PairedIteration(Record, Wire[pb.PairedIteration]):
     choice: PoolChoice | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedPlan(Record, Wire[pb.PairedPlan]):
-    """The CEM run from one view beside the clean one."""
-
     spec_index: int
     draw: int
     perturbed_plan: ActionBlocks
@@ -230,10 +183,7 @@ class PairedPlan(Record, Wire[pb.PairedPlan]):
     selection_regret: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
-    """Answer of ``plan_paired``."""
-
     request_id: str = field(default="", kw_only=True)
     clean_plan: ActionBlocks
     views: tuple[PairedPlan, ...]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Annotated, Any, TypeAlias, get_args
 
@@ -44,14 +43,7 @@ def _dump(spec: Perturbation) -> dict[str, object]:
     return {spec.kind: spec.to_message()}
 
 
-@dataclass(frozen=True)
 class Composition(VisualChange, Wire[pb.Composition]):
-    """Several changes, one after the other, as of ``gaussian_noise:0.05+jpeg:30``.
-
-    Each draws the numbers that it draws alone, of several of one kind each its own.
-    """
-
-    kind = "composition"
     parts: tuple[Annotated[Part, Codec(partial(_load_of, True), _dump)], ...] = sized(
         least=2, most=4
     )

@@ -17,8 +17,6 @@ class WireEnum(enum.IntEnum):
 
 
 class NumericMode(WireEnum):
-    """Arithmetic of the network; reductions are float64 in every mode."""
-
     SERVER_DEFAULT = 0
     FP32 = 1
     TF32 = 2
@@ -27,35 +25,44 @@ class NumericMode(WireEnum):
 
 
 class CostReduction(WireEnum):
-    """How the squared distance to the goal is reduced over latent coordinates."""
-
     SERVER_DEFAULT = 0
     SUM = 1
     MEAN = 2
 
 
-class Norm(WireEnum):
-    """A norm over latent coordinates: of squares (l2), or of absolute values (l1)."""
+class ApplyTo(WireEnum):
+    """What visual changes are applied to: a planner's history, the frame of its goal, or both."""
 
+    SERVER_DEFAULT = 0
+    HISTORY = 1
+    GOAL = 2
+    BOTH = 3
+
+    @property
+    def history(self) -> bool:
+        """Whether the history is changed."""
+        return self is not ApplyTo.GOAL
+
+    @property
+    def goal(self) -> bool:
+        """Whether the goal is changed."""
+        return self in (ApplyTo.GOAL, ApplyTo.BOTH)
+
+
+class Norm(WireEnum):
     SERVER_DEFAULT = 0
     L2 = 1
     L1 = 2
 
 
 class CemReturn(WireEnum):
-    """Which plan a CEM run returns: the final mean, or the best candidate."""
-
     SERVER_DEFAULT = 0
     MEAN = 1
     BEST = 2
 
 
 class Reading(WireEnum):
-    """How the paper's protocol is read where its letter and the released code differ.
-
-    It chooses the default of every parameter that is said to follow the reading, and nothing else.
-    SERVER_DEFAULT is what the task file says, otherwise the paper's letter.
-    """
+    """``ProtocolReading`` of the contract."""
 
     SERVER_DEFAULT = 0
     PAPER = 1
@@ -63,40 +70,24 @@ class Reading(WireEnum):
 
 
 class PartnerPast(WireEnum):
-    """Whose past blocks the partner's rollout takes in SR; SERVER_DEFAULT follows the reading."""
-
     SERVER_DEFAULT = 0
     OWN = 1
     ANCHOR = 2
 
 
 class AnchorSample(WireEnum):
-    """How the windows of anchors are drawn; SERVER_DEFAULT follows the reading.
-
-    WINDOWS: the first of a permutation of all windows. EPISODES: a random episode, then a random
-    start, one window per episode.
-    """
-
     SERVER_DEFAULT = 0
     WINDOWS = 1
     EPISODES = 2
 
 
 class DestroyedActions(WireEnum):
-    """Which blocks the controls of a drift study destroy; SERVER_DEFAULT follows the reading.
-
-    FUTURE: a_0..a_{H-1}, all of which move. WINDOW: every block of the window, past included, by
-    permutations that may leave some in place.
-    """
-
     SERVER_DEFAULT = 0
     FUTURE = 1
     WINDOW = 2
 
 
 class Outcome(WireEnum):
-    """Outcome of the screen; UNDECIDED occurs in confident outcomes alone."""
-
     UNSPECIFIED = 0
     PASSED = 1
     FAILED = 2
@@ -111,8 +102,6 @@ class Outcome(WireEnum):
 
 
 class JobState(WireEnum):
-    """State of a job."""
-
     UNSPECIFIED = 0
     QUEUED = 1
     RUNNING = 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError
@@ -19,8 +18,6 @@ MAX_WEIGHTS = 1_000_000_000
 
 
 class Doubt(WireEnum):
-    """Which requirement leaves a confident outcome undecided."""
-
     NONE = 0
     IR = 1
     SR = 2
@@ -29,12 +26,6 @@ class Doubt(WireEnum):
 
 
 class Population(WireEnum):
-    """What a score is an estimate of.
-
-    ``DATASET``: all windows that its anchors could have been drawn from; ``TRAJECTORIES``: new
-    trajectories like theirs.
-    """
-
     SERVER_DEFAULT = 0
     DATASET = 1
     TRAJECTORIES = 2
@@ -45,10 +36,7 @@ class Population(WireEnum):
         return "this dataset" if self is Population.DATASET else "new trajectories like these"
 
 
-@dataclass(frozen=True)
 class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
-    """Confidence options of a score; they change no number of the paper."""
-
     confidence: float = bounded(0.95, gt=0.5, lt=1)
     resamples: int = bounded(2000, ge=200, le=MAX_RESAMPLES)
     seed: int = seed_field()
@@ -65,13 +53,7 @@ class EvidenceOptions(Request, Wire[pb.EvidenceOptions]):
             )
 
 
-@dataclass(frozen=True)
 class UntilDecided(Request, Wire[pb.UntilDecided]):
-    """Measures more and more anchors until the confident outcome is certain.
-
-    The anchors that are asked for are the limit.
-    """
-
     batch: int = bounded(25, ge=2, le=MAX_ANCHORS)
 
     def sizes(self, limit: int, confidence: float) -> list[int]:
@@ -90,17 +72,12 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
 
 
 class LookStop(WireEnum):
-    """Why a job that measures until it is decided stopped: it is, or the limit was reached."""
-
     UNSPECIFIED = 0
     DECIDED = 1
     LIMIT = 2
 
 
-@dataclass(frozen=True, repr=False)
 class Look(Record, Wire[pb.Look]):
-    """One look at the evidence."""
-
     anchors: int
     eligible: int
     passing: float
@@ -109,10 +86,7 @@ class Look(Record, Wire[pb.Look]):
     p_failed: float
 
 
-@dataclass(frozen=True, repr=False)
 class SequentialLooks(Record, Wire[pb.SequentialLooks]):
-    """What a job that measures until it is decided saw, look by look."""
-
     confidence: float
     limit: int
     batch: int
@@ -120,10 +94,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
     looks: tuple[Look, ...]
 
 
-@dataclass(frozen=True, repr=False)
 class Interval(Record, Wire[pb.Interval]):
-    """A confidence interval, at the level of the evidence."""
-
     lower: float
     upper: float
     method: str
@@ -145,10 +116,7 @@ class Interval(Record, Wire[pb.Interval]):
         return f"{low} to {high}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
-    """What the same anchors say of the other population; numbers as in ``Evidence``."""
-
     population: Population
     ir_raw: Interval
     ir_relative: Interval | None
@@ -158,13 +126,7 @@ class PopulationEvidence(Record, Wire[pb.PopulationEvidence]):
     doubt: Doubt
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Evidence(Record, Wire[pb.Evidence]):
-    """Confidence in a score's numbers as estimates of its population.
-
-    Numbers about a reference are None without one.
-    """
-
     confidence: float
     ir_raw: Interval
     reference_ir_raw: Interval | None

@@ -10,11 +10,21 @@ import dataclasses
 import math
 import sys
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field
-from enum import Enum
 from functools import cache
-from typing import Any, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    NamedTuple,
+    ParamSpec,
+    TypeVar,
+    Union,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from acpc.contract.errors import ArgumentError
 
@@ -25,13 +35,24 @@ SHOWN = 80
 
 P = ParamSpec("P")
 R = TypeVar("R")
-InRange = Callable[[Any], bool]
 Convert = Callable[[Any], object]
 
 
 def cached(function: Callable[P, R]) -> Callable[P, R]:
     """``functools.cache`` of a function of classes, which mypy does not take for hashable."""
     return cache(function)  # type: ignore[return-value]
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+class Frozen:
+    """Makes a frozen dataclass of every class below, with these arguments of ``dataclass``."""
+
+    _made: ClassVar[dict[str, bool]] = {}
+
+    def __init_subclass__(cls, **made: bool) -> None:
+        super().__init_subclass__()
+        cls._made = {**cls._made, **made}
+        dataclass(frozen=True, **cls._made)(cls)
 
 
 @dataclass(frozen=True)
@@ -60,19 +81,13 @@ class Bounds:
         """Whether a number that a float can hold lies in the range."""
         return abs(value) <= sys.float_info.max and self._inside(value)
 
-    def hold_all(self, values: tuple[float, ...], kinds: frozenset[type]) -> bool:
-        """Checks a whole sequence quickly; True: valid, False: check each value by itself.
+    def hold_all(self, values: Sequence[float]) -> bool:
+        """Checks numbers quickly; True: valid, False: check each value by itself.
 
         NaN makes the sum NaN. A sum that overflows gives False though each value may be valid.
         """
-        return self.fits(len(values)) and (
-            not values
-            or (
-                kinds.issuperset(map(type, values))
-                and self._inside(min(values))
-                and self._inside(max(values))
-                and math.isfinite(sum(values))
-            )
+        return not values or (
+            self._inside(min(values)) and self._inside(max(values)) and math.isfinite(sum(values))
         )
 
     def _inside(self, value: float) -> bool:
@@ -135,20 +150,56 @@ def bounds_of(cls: type) -> dict[str, Bounds]:
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
+def default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
+    """Makes the default of a field; None: it has none."""
+    if f.default_factory is not MISSING:
+        return f.default_factory
+    return None if f.default is MISSING else lambda: f.default
+
+
+class Declared(NamedTuple):
+    """What a record says of one of its fields.
+
+    Attributes:
+        name: Its name.
+        wire: That of the message's field, which errors have.
+        hint: Its type; ``kinds`` are the members of a union, None apart.
+        item: The type of the entries of a sequence; None: it is none.
+        whole: Whether it holds whole numbers.
+        default: Makes its default; None: it has none.
+        axes: Of an array.
+    """
+
+    name: str
+    wire: str
+    hint: Any
+    kinds: tuple[Any, ...]
+    optional: bool
+    item: Any
+    whole: bool
+    bounds: Bounds
+    default: Callable[[], Any] | None
+    axes: Any
+
+
+@cached
+def declared(cls: type) -> tuple[Declared, ...]:
+    """Returns what a record says of its fields."""
+    hints, found = get_type_hints(cls), []
+    for f in dataclasses.fields(cls):
+        hint, name = hints[f.name], f.metadata.get("wire") or f.name
+        item = get_args(hint)[0] if get_origin(hint) is tuple else None
+        whole, bounds = hint is int or int in get_args(hint), f.metadata.get("bounds", ANY)
+        axes = f.metadata.get("array")
+        said = (parts_of(hint), optional(hint), item, whole, bounds, default_of(f), axes)
+        found.append(Declared(f.name, name, hint, *said))
+    return tuple(found)
+
+
 def changed(record: object) -> dict[str, Any]:
     """Returns the fields of a record that differ from their default, by name."""
-    found = {}
-    for f in dataclasses.fields(record):  # type: ignore[arg-type]
-        value = getattr(record, f.name)
-        default = f.default if f.default_factory is MISSING else f.default_factory()
-        if value != default:
-            found[f.name] = value
-    return found
-
-
-def given(cls: type[R], **values: object) -> R:
-    """Makes a record of the values that are not None and the defaults of the others."""
-    return cls(**{name: value for name, value in values.items() if value is not None})
+    values = [(f, getattr(record, f.name)) for f in declared(type(record))]
+    return {f.name: x for f, x in values if f.default is None or x != f.default()}
 
 
 def check(record: object, path: str = "") -> None:
@@ -158,43 +209,14 @@ def check(record: object, path: str = "") -> None:
     found and what is wanted.
     """
     try:
-        for name, in_range, f in _ranges(type(record)):
-            value = getattr(record, name)
-            if not in_range(value):
-                _check_field(record, f, value)
+        for f in declared(type(record)):
+            value = getattr(record, f.name)
+            if f.hint is not bool and not (f.optional and value is None):
+                _check_field(type(record), f, value)
         if hasattr(record, "check_rules"):
             record.check_rules()
     except ArgumentError as error:
         raise (error.below(path) if path else error) from error
-
-
-@cached
-def _ranges(cls: type) -> list[tuple[str, InRange, dataclasses.Field[object]]]:
-    """For each field, bools apart, its name and a quick test that most right values pass."""
-    hints = hints_of(cls)
-    return [
-        (f.name, _quick_test(hints[f.name], f.metadata.get("bounds", ANY)), f)
-        for f in dataclasses.fields(cls)
-        if hints[f.name] is not bool
-    ]
-
-
-def _quick_test(hint: object, bounds: Bounds) -> InRange:
-    """A test of a number, a text, or a sequence of numbers; False: it needs a closer look."""
-    least, most = bounds.ge, bounds.le
-    if hint is int:
-        return lambda value: type(value) is int and least <= value <= most
-    if hint is float:
-        return lambda value: type(value) is float and bounds.holds(value)
-    if hint is str:
-        return lambda value: type(value) is str and bounds.fits(len(value))
-    if get_origin(hint) is tuple:
-        items = frozenset(parts_of(get_args(hint)[0]))
-        if items <= {int, float}:
-            return lambda value: type(value) is tuple and bounds.hold_all(value, items)
-    if optional(hint):
-        return lambda value: value is None
-    return lambda value: type(value) is hint and isinstance(value, Enum)
 
 
 def parts_of(hint: object) -> tuple[Any, ...]:
@@ -208,9 +230,6 @@ def optional(hint: object) -> bool:
     return type(None) in get_args(hint)
 
 
-hints_of: Callable[[type], dict[str, object]] = cache(get_type_hints)
-
-
 _WORDS = {
     "str": "a text",
     "bytes": "bytes",
@@ -221,33 +240,26 @@ _WORDS = {
 }
 
 
-@cached
-def _whole(cls: type) -> set[str]:
-    """The fields that hold whole numbers."""
-    return {name for name, hint in hints_of(cls).items() if hint is int or int in get_args(hint)}
-
-
-def _check_field(record: object, f: dataclasses.Field[object], value: object) -> None:
-    """Checks the value of one field; its errors name it as the message does."""
-    name, bounds = f.metadata.get("wire") or f.name, f.metadata.get("bounds", ANY)
-    hint, whole = hints_of(type(record))[f.name], f.name in _whole(type(record))
-    if value is None and optional(hint):
-        return
-    _check_type(value, name, hint)
-    if axes := f.metadata.get("array"):
-        axes.check(value, name)
+def _check_field(record: type, f: Declared, value: Any) -> None:
+    """Checks the value of one field."""
+    name, bounds, whole = f.wire, f.bounds, f.whole
+    _check_type(value, name, f.hint)
+    if f.axes:
+        f.axes.check(value, name)
     elif isinstance(value, tuple | list):
         check_length(len(value), name, bounds)
+        if {*map(type, value)} <= {f.item} <= {int, float} and bounds.hold_all(value):
+            return
         for index, item in enumerate(value):
             if isinstance(item, int | float):
                 _check_number(item, name, bounds, whole)
                 continue
-            _check_type(item, f"{name}[{index}]", get_args(hint)[0])
+            _check_type(item, f"{name}[{index}]", f.item)
             if not getattr(item, "checks_itself", False):
                 check(item, f"{name}[{index}]")
     elif hasattr(value, "__dataclass_fields__"):
         if not getattr(value, "checks_itself", False):
-            check(value, _member(type(record), name, type(value)))
+            check(value, _member(record, name, type(value)))
     elif isinstance(value, int | float) and not isinstance(value, bool):
         _check_number(value, name, bounds, whole)
     elif isinstance(value, str | bytes):

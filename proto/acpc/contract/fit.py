@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from acpc.contract.enums import WireEnum
 from acpc.contract.evidence import Interval
 from acpc.contract.messages import Wire
@@ -29,18 +27,13 @@ _NOT_TRIED = (
 
 
 class FitOutcome(WireEnum):
-    """Whether a model predicts its data; UNSPECIFIED: not measured."""
-
     UNSPECIFIED = 0
     FITS = 1
     DOES_NOT_FIT = 2
     UNDECIDED = 3
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class FitCause(Record, Wire[pb.FitCause]):
-    """What a usual cause of a misfit does to the error when it is undone."""
-
     name: str
     skill: float
     instead_of: float
@@ -53,10 +46,7 @@ class FitCause(Record, Wire[pb.FitCause]):
         return f"{words} would: error {self.skill:.2f} instead of {self.instead_of:.2f}"
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Fit(Record, Wire[pb.Fit]):
-    """Prediction error on clean frames over that of standing still, and what lowers it."""
-
     outcome: FitOutcome
     skill: float
     interval: Interval

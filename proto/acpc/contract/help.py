@@ -73,7 +73,7 @@ def load_lab(module: str, extra: str = "lab") -> ModuleType:
 
 @cache
 def comments() -> dict[str, str]:
-    """What the .proto files say of each message and of each field: ``ScoreProtocol.draws``."""
+    """What the .proto files say of messages, fields and enums: ``Norm.L1``, ``Thresholds.sr``."""
     from google.protobuf.descriptor_pb2 import FileDescriptorSet  # noqa: PLC0415 - a page's alone
 
     contract = FileDescriptorSet.FromString(_CONTRACT.read_bytes())
@@ -86,6 +86,12 @@ def comments() -> dict[str, str]:
                 case [4, message, 2, field]:
                     held = file.message_type[message]
                     name = f"{held.name}.{held.field[field].name}"
+                case [5, enum]:
+                    name = file.enum_type[enum].name
+                case [5, enum, 2, value]:
+                    values = file.enum_type[enum].value
+                    prefix = values[0].name.removesuffix("UNSPECIFIED")
+                    name = f"{file.enum_type[enum].name}.{values[value].name.removeprefix(prefix)}"
                 case _:
                     continue
             found[name] = " ".join(place.leading_comments.split())

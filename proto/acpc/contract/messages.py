@@ -30,8 +30,8 @@ from collections.abc import Callable, Iterable, Mapping, Sized
 from dataclasses import MISSING, dataclass
 from datetime import UTC
 from functools import partial
-from operator import attrgetter
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar, get_args, get_origin
+from operator import itemgetter
+from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
@@ -40,27 +40,41 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import ANY, Bounds, Convert, cached, check_length, optional, parts_of
+from acpc.contract.fields import (
+    ANY,
+    Bounds,
+    Convert,
+    Frozen,
+    cached,
+    check_length,
+    default_of,
+    optional,
+    parts_of,
+)
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
 W = TypeVar("W", bound="Wire[Any]")
 Fields = dict[str, object]
+Take = Callable[[Message], object]
 Write = Callable[[object], Fields]
+Default = Callable[[], object] | None
 
 
-class Wire(Generic[M]):
+class Wire(Frozen, Generic[M]):
     """Base of a dataclass that has a message: ``class Timing(Wire[receipt_pb2.Timing])``."""
 
     message_type: ClassVar[type[Message]]
 
-    def __init_subclass__(cls) -> None:
+    def __init_subclass__(cls, **made: bool) -> None:
         for base in getattr(cls, "__orig_bases__", ()):
             argument = next(iter(get_args(base)), None)
             if isinstance(argument, type) and issubclass(argument, Message):
                 cls.message_type = argument
-                said = f"``acpc.contract.about({cls.__name__}, FIELD)`` says what a field holds."
+                name = cls.__name__
+                said = f"``acpc.contract.about({name})``, ``about({name}, FIELD)``: what it holds."
                 cls.__doc__ = f"{cls.__doc__ or ''}\n\n{said}".strip()
+        super().__init_subclass__(**made)
 
     @classmethod
     def from_message(cls, message: M, *, strict: bool = False) -> Self:
@@ -74,13 +88,13 @@ class Wire(Generic[M]):
         """
         return _reader(cls, strict)(message)
 
-    def to_message(self) -> M:
-        """The message.
+    def to_message(self, *, sparse: bool = False) -> M:
+        """The message; where it is ``sparse``, without what is the default of an optional field.
 
         Raises ArgumentError: A value that has no place on the wire; names its path.
         """
         make: Callable[..., M] = self.message_type  # type: ignore[assignment]
-        return make(**_writer(type(self))(self))
+        return make(**_writer(type(self), sparse)(self))
 
 
 class Reader(Protocol):
@@ -110,111 +124,95 @@ def wire_names(cls: type) -> dict[str, str]:
     return {name: wire for name, wire in names.items() if wire is not None}
 
 
+class _Step(NamedTuple):
+    """How a field is read from a message and written, and which value may be left out of it."""
+
+    name: str
+    take: Take
+    write: Write
+    usual: object
+    nested: bool
+
+
+@cached
+def _fields(cls: type[Wire[Any]], strict: bool) -> list[_Step]:
+    """Of several errors the first is named: of what must be there, of the rest, of a oneof."""
+    hints = typing.get_type_hints(cls, include_extras=True)
+    message: Any = cls.message_type.DESCRIPTOR
+    known = {f.name: f for f in dataclasses.fields(cls)}
+    found: list[tuple[tuple[bool, bool], _Step]] = []
+    for name, wire in wire_names(cls).items():
+        hint, default, usual = hints[name], default_of(known[name]), known[name].default
+        if optional(hint) and default is None:
+            default = _none
+        field = message.fields_by_name.get(wire)
+        if field is None:
+            both = _oneof(message.oneofs_by_name[wire], hint, default, strict)
+        else:
+            bounds = known[name].metadata.get("bounds", ANY)
+            both = _field(field, _convert(field, hint, strict, bounds), default)
+        droppable = field and (field.has_presence or isinstance(usual, tuple | WireEnum))
+        usual = usual if droppable and usual is not MISSING else None
+        step = _Step(name, *both, usual, _own_codec(hint) is None)
+        found.append(((field is None, default is not None), step))
+    return [step for _, step in sorted(found, key=itemgetter(0))]
+
+
+def _none() -> None:
+    """What is optional, and not there."""
+
+
 @cached
 def _reader(cls: type[W], strict: bool) -> Callable[[Message], W]:
     """A function from a message to an instance."""
     make: Callable[..., W] = cls
-    plain: dict[str, str] = {}
-    always: list[tuple[str, str, Convert]] = []
-    given: list[tuple[str, str, bool, Convert | None, Callable[[], object]]] = []
-    oneofs: list[tuple[str, Convert]] = []
-    hints = typing.get_type_hints(cls, include_extras=True)
-    declared = {f.name: f for f in dataclasses.fields(cls)}  # type: ignore[arg-type]
-    for name, wire in wire_names(cls).items():
-        field, default, hint = _find(cls, wire), _default(declared[name]), hints[name]
-        if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof(field, hint, default, strict)[0]))
-            continue
-        load, _ = _convert(field, hint, strict, declared[name].metadata.get("bounds", ANY))
-        if optional(hint) or (default is not None and (field.has_presence or default())):
-            given.append((name, wire, field.has_presence, load, default or (lambda: None)))
-        elif load is None:
-            plain[name] = wire
-        else:
-            always.append((name, wire, load))
-    scalars, get = tuple(plain), _getter(plain.values())
-    if scalars == tuple(declared):
-        return lambda message: make(*get(message))
-
-    def read(message: Message) -> W:
-        values = dict(zip(scalars, get(message), strict=True))
-        wire = ""
-        try:
-            for name, wire, load in always:
-                values[name] = load(getattr(message, wire))
-            for name, wire, presence, load_given, absent in given:
-                held = getattr(message, wire) if not presence or message.HasField(wire) else None
-                if held if not presence else held is not None:
-                    values[name] = held if load_given is None else load_given(held)
-                else:
-                    values[name] = absent()
-        except ArgumentError as error:
-            raise error.below(wire) from error
-        for name, choose in oneofs:
-            values[name] = choose(message)
-        return make(**values)
-
-    return read
+    steps = [(step.name, step.take) for step in _fields(cls, strict)]
+    return lambda message: make(**{name: take(message) for name, take in steps})
 
 
 @cached
-def _writer(cls: type) -> Write:
+def _writer(cls: type[Wire[Any]], sparse: bool = False) -> Write:
     """A function from an instance to the arguments of its message's constructor."""
-    plain: dict[str, str] = {}
-    steps: list[tuple[str, str, Convert]] = []
-    oneofs: list[tuple[str, Write]] = []
-    hints = typing.get_type_hints(cls, include_extras=True)
-    for name, wire in wire_names(cls).items():
-        field = _find(cls, wire)
-        if isinstance(field, OneofDescriptor):
-            oneofs.append((name, _oneof(field, hints[name], None, strict=False)[1]))
-            continue
-        _, dump = _convert(field, hints[name], strict=False, bounds=ANY)
-        if dump is None:
-            plain[name] = wire
-        else:
-            steps.append((name, wire, dump))
-    scalars, get = tuple(plain.values()), _getter(plain)
+    steps = _fields(cls, strict=False)
 
     def fields(instance: object) -> Fields:
-        values = dict(zip(scalars, get(instance), strict=True))
-        wire = ""
-        try:
-            for name, wire, dump in steps:
-                value = getattr(instance, name)
-                if value is not None:
-                    values[wire] = dump(value)
-        except ArgumentError as error:
-            raise error.below(wire) from error
-        for name, write in oneofs:
-            values |= write(getattr(instance, name))
+        values: Fields = {}
+        for name, _, write, usual, nested in steps:
+            value = getattr(instance, name)
+            if value is None or (sparse and usual is not None and value == usual):
+                continue
+            written = write(value)
+            if sparse and nested and isinstance(value, Wire):
+                written = dict.fromkeys(written, _writer(type(value), sparse)(value))
+            values |= written
         return values
 
     return fields
 
 
-def _find(cls: type[Wire[Any]], wire: str) -> Any:
-    message = cls.message_type.DESCRIPTOR
-    if wire in message.fields_by_name:
-        return message.fields_by_name[wire]
-    return message.oneofs_by_name[wire]
+def _field(
+    field: FieldDescriptor, converts: tuple[Convert | None, Convert | None], default: Default
+) -> tuple[Take, Write]:
+    """Makes the functions that read a field from a message, and write it."""
+    (load, dump), name, presence = converts, field.name, field.has_presence
+
+    def take(message: Message) -> object:
+        held = message.HasField(name) if presence else getattr(message, name)
+        if default is not None and not held:
+            return default()
+        if presence:
+            held = getattr(message, name)
+        return held if load is None else _below(name, load, held)
+
+    return take, lambda value: {name: value if dump is None else _below(name, dump, value)}
 
 
-def _getter(names: Iterable[str]) -> Callable[[object], tuple[object, ...]]:
-    """All attributes at once: one call into C."""
-    names = tuple(names)
-    match names:
-        case ():
-            return lambda instance: ()
-        case (name,):
-            return lambda instance: (getattr(instance, name),)
-    return attrgetter(*names)
-
-
-def _default(field: dataclasses.Field[object]) -> Callable[[], object] | None:
-    if field.default_factory is not MISSING:
-        return field.default_factory
-    return None if field.default is MISSING else lambda: field.default
+def _below(name: str, convert: Convert, value: object) -> object:
+    """What is converted; its errors are those of the field."""
+    try:
+        return convert(value)
+    except ArgumentError as error:
+        raise error.below(name) from error
 
 
 def _convert_one(
@@ -312,8 +310,8 @@ def _fits(field: FieldDescriptor, part: object) -> bool:
 
 
 def _oneof(
-    oneof: OneofDescriptor, hint: object, default: Callable[[], object] | None, strict: bool
-) -> tuple[Callable[[Message], object], Write]:
+    oneof: OneofDescriptor, hint: object, default: Default, strict: bool
+) -> tuple[Take, Write]:
     """Makes the functions that read a oneof from a message and write it, by a union's parts."""
     members = {
         field.name: (get_origin(part) or part, *_convert_one(field, part, strict))
@@ -325,24 +323,16 @@ def _oneof(
     def read(message: Message) -> object:
         kind = message.WhichOneof(oneof.name)
         if kind is None or kind not in members:
-            if default is None and not optional(hint):
+            if default is None:
                 raise ArgumentError(oneof.name, f"give one of {', '.join(members)}")
-            return None if default is None else default()
+            return default()
         (_, load, _), held = members[kind], getattr(message, kind)
-        try:
-            return held if load is None else load(held)
-        except ArgumentError as error:
-            raise error.below(kind) from error
+        return held if load is None else _below(kind, load, held)
 
     def write(value: object) -> Fields:
-        if value is None:
-            return {}
         for name, (kind, _, dump) in members.items():
             if isinstance(value, kind):
-                try:
-                    return {name: value if dump is None else dump(value)}
-                except ArgumentError as error:
-                    raise error.below(name) from error
+                return {name: value if dump is None else _below(name, dump, value)}
         raise ArgumentError(oneof.name, f"found {type(value).__name__}, wanted {list(members)}")
 
     return read, write

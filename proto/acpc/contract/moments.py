@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, ClassVar, TypeAlias
 
 import numpy as np
 
-from acpc.contract.enums import CemReturn, CostReduction, Norm, NumericMode
+from acpc.contract.enums import ApplyTo, CemReturn, CostReduction, Norm, NumericMode
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import UINT32, bounded, seed_field, sized
 from acpc.contract.messages import Codec, Wire
@@ -25,6 +25,13 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 
 Views: TypeAlias = PerturbationSet | Array
 """The other views of a history: drawn, or a caller's, uint8 (views, h, height, width, 3)."""
+
+
+def applied_to(views: Views | None) -> ApplyTo:
+    """Returns what views change; those of a caller's own are of the history."""
+    return views.apply_to if isinstance(views, PerturbationSet) else ApplyTo.HISTORY
+
+
 _VIEWS = Axes("views, h, height, width, 3", of_frames=True)
 _FLOAT_VIEWS = Axes(_VIEWS.names, of_frames=False)
 GOALS = {
@@ -55,8 +62,7 @@ def _dump_goal(goal: Array) -> dict[str, object]:
 Goal: TypeAlias = Annotated[Array, Codec(_load_goal, _dump_goal)]
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class _Moment(Request):
+class _Moment(Request, eq=False, kw_only=True):
     """Fields of every interactive request."""
 
     float_views: ClassVar[bool] = False
@@ -103,13 +109,7 @@ def _check_same(name: str, found: tuple[int, ...], wanted: tuple[int, ...]) -> N
         )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
-    """Do these two views of one history lead to the same predicted future?
-
-    Views made by the caller may be float32 in [0, 1] too.
-    """
-
+class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
     float_views: ClassVar[bool] = True
     action_blocks: Array = floats("h + H - 1, block width")
     observed_future: Array | None = frames("H, height, width, 3", None)
@@ -129,6 +129,12 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest]):
             _check_same("observed_future", self.observed_future.shape[1:], self.history.shape[1:])
         future = 0 if self.observed_future is None else len(self.observed_future)
         _check_rows("future_proprio", self.future_proprio, future)
+        if applied_to(self.views).goal:
+            raise ArgumentError(
+                "perturbations.apply_to",
+                f"found {applied_to(self.views)}, but a comparison has no goal; only what is asked "
+                "of a planner has one",
+            )
         super().check_rules()
 
 
@@ -144,13 +150,7 @@ def _check_weights(name: str, weights: tuple[float, ...]) -> None:
         raise ArgumentError(name, "are all 0; leave them out, or give one above 0")
 
 
-@dataclass(frozen=True)
 class DistanceTerm(Request, Wire[pb.DistanceTerm]):
-    """A distance of predicted latents to the goal, summed over predicted steps.
-
-    Every weight is 0 or from 1e-30 to 1e30.
-    """
-
     norm: Norm = Norm.L2
     squared: bool = True
     weight: float = bounded(1.0, ge=LEAST, le=MOST)
@@ -163,10 +163,7 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
         _check_weights("coordinate_weights", self.coordinate_weights)
 
 
-@dataclass(frozen=True)
 class Objective(Request, Wire[pb.Objective]):
-    """A planner's objective: distances to the goal, and a penalty on the actions."""
-
     terms: tuple[DistanceTerm, ...] = sized((), most=16)
     control_weights: tuple[float, ...] = sized((), most=65536)
 
@@ -175,8 +172,7 @@ class Objective(Request, Wire[pb.Objective]):
         _check_weights("control_weights", self.control_weights)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlannerMoment(_Moment):
+class PlannerMoment(_Moment, kw_only=True):
     """A planner's history and goal."""
 
     goal: Goal
@@ -206,13 +202,16 @@ class PlannerMoment(_Moment):
         GOALS[kind].check(self.goal, f"goal.{kind}")
         if kind == "frame":
             _check_same("goal.frame", self.goal.shape, self.history.shape[1:])
+        elif applied_to(self.views).goal:
+            raise ArgumentError(
+                "perturbations.apply_to",
+                f"found {applied_to(self.views)}, but goal.latent has no frame to change; give "
+                "goal.frame, or apply it to the history",
+            )
         super().check_rules()
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
-    """Begins a moment of a planning session: a planner's moment, and which certificates it asks."""
-
+class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
     elite_count: int = bounded(0, ge=0, le=UINT32)
     weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
     kept_elites: int = bounded(0, ge=0, le=UINT32)
@@ -227,10 +226,7 @@ class PlanStart(PlannerMoment, Wire[pb.PlanStart]):
             )
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
-    """Plans twice with common random numbers."""
-
+class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest], kw_only=True):
     budget: CemBudget = CemBudget()
     sampling_seed: int = seed_field()
     returns: CemReturn = CemReturn.MEAN
@@ -240,8 +236,7 @@ class PairedRequest(PlannerMoment, Wire[pb.PlanPairedRequest]):
 MAX_CANDIDATES = 2**20
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class CandidatePool(Request):
+class CandidatePool(Request, eq=False, kw_only=True):
     """Candidates, and what is known of each beside its predictions."""
 
     candidates: Array = floats("candidates, H, block width")
@@ -264,22 +259,15 @@ class CandidatePool(Request):
             raise ArgumentError("offsets.shape", f"found {found}, wanted {wanted}")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest]):
+class PoolRequest(CandidatePool, PlanStart, Wire[pb.CertifyPoolRequest], kw_only=True):
     """Can this visual change alter the planner's choice among these candidates?"""
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class OwnPool(CandidatePool, Wire[pb.PlanPool]):
-    """A pool of the caller's own; its iteration is echoed."""
-
+class OwnPool(CandidatePool, Wire[pb.PlanPool], kw_only=True):
     iteration: int = bounded(0, ge=0, le=UINT32)
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Proposal(Request, Wire[pb.GaussianProposal]):
-    """Has the server sample a pool: mean + std times standard normals; candidate 0 is the mean."""
-
+class Proposal(Request, Wire[pb.GaussianProposal], eq=False, kw_only=True):
     mean: Array = floats("H, block width")
     std: Array = floats("H, block width")
     candidates: int = bounded(ge=0, le=UINT32)

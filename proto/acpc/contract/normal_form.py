@@ -6,13 +6,11 @@ import dataclasses
 import enum
 import math
 from collections.abc import Iterable, Mapping, Sized
-from dataclasses import MISSING
-from functools import partial
 from numbers import Integral, Real
-from typing import TYPE_CHECKING, TypeVar, get_args, get_origin
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from acpc.contract.enums import Reading
-from acpc.contract.fields import ANY, Bounds, Convert, cached, check_length, hints_of, optional
+from acpc.contract.fields import Declared, check_length, declared
 from acpc.contract.plain import to_plain
 
 if TYPE_CHECKING:
@@ -31,68 +29,29 @@ def normalise(record: object) -> None:
 
     Raises ArgumentError: A sequence is too long to be converted; names its field.
     """
-    for name, exact, convert in _conversions(type(record)):
-        value = getattr(record, name)
-        if type(value) is not exact:
-            plain = convert(value)
-            if plain is not value:
-                object.__setattr__(record, name, plain)
-
-
-@cached
-def _conversions(cls: type) -> list[tuple[str, object, Convert]]:
-    """For each field its name, the type whose values need no conversion, and the conversion."""
-    found: list[tuple[str, object, Convert]] = []
-    for f in dataclasses.fields(cls):
-        hint, bounds = hints_of(cls)[f.name], f.metadata.get("bounds", ANY)
-        if axes := f.metadata.get("array"):
-            found.append((f.name, type(None), axes.converted))
+    for f in declared(type(record)):
+        value = getattr(record, f.name)
+        if type(value) is f.hint and not isinstance(value, enum.Enum):
             continue
-        exact, convert = _conversion(hint, f.metadata.get("wire") or f.name, bounds)
-        has_default = f.default is not MISSING or f.default_factory is not MISSING
-        if has_default and not optional(hint):
-            needed = get_origin(hint) is tuple and bounds.min_length > 0
-            if isinstance(f.default, enum.IntEnum):
-                exact, convert = None, partial(_specified, f.default)
-            else:
-                exact = None if needed else exact
-                convert = partial(_or_default, f, needed, convert)
-        elif convert is _same:
-            continue
-        found.append((f.name, exact, convert))
-    return found
+        plain = _normal(f, value)
+        if plain is not value:
+            object.__setattr__(record, f.name, plain)
 
 
-def _conversion(hint: object, name: str, bounds: Bounds) -> tuple[object, Convert]:
-    if float in (hint, *get_args(hint)) and get_origin(hint) is not tuple:
-        return float, _as_float
-    if get_origin(hint) is tuple:
-        (item, *_) = get_args(hint)
-        exact, convert = (None, _as_floats) if item is float else (tuple, _as_tuple)
-        return exact, partial(convert, name, bounds)
-    if hint is int or int in get_args(hint):
-        return int, _as_int
-    return get_origin(hint) or hint, _same
-
-
-_FLOATS = frozenset({float})
-
-
-def _same(value: object) -> object:
-    return value
-
-
-def _specified(default: enum.IntEnum, value: object) -> object:
-    return default if value is None or value == 0 else value
-
-
-def _or_default(
-    f: dataclasses.Field[object], needed: bool, convert: Convert, value: object
-) -> object:
-    """The field's default in place of None, and of an empty sequence where one is needed."""
-    if value is None or (needed and isinstance(value, tuple | list) and not value):
-        return f.default if f.default_factory is MISSING else f.default_factory()
-    return convert(value)
+def _normal(f: Declared, value: Any) -> Any:
+    if f.axes:
+        return value if value is None else f.axes.converted(value)
+    if f.default and not f.optional:
+        empty = f.bounds.min_length > 0 and isinstance(value, tuple | list) and not value
+        if value is None or empty:
+            return f.default()
+        if isinstance(value, Integral) and value == 0 and isinstance(f.default(), enum.IntEnum):
+            return f.default()
+    if f.item:
+        return _as_tuple(f, value)
+    if float in f.kinds:
+        return _as_float(value)
+    return _as_int(value) if int in f.kinds else value
 
 
 def _as_float(value: object) -> object:
@@ -108,25 +67,17 @@ def _as_int(value: object) -> object:
     return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
-def _as_tuple(name: str, bounds: Bounds, value: object) -> object:
-    if isinstance(value, tuple | str | Mapping) or not isinstance(value, Iterable):
+def _as_tuple(f: Declared, value: object) -> object:
+    """A sequence as a tuple, its numbers as floats where those are wanted."""
+    done = isinstance(value, tuple) and (f.item is not float or {*map(type, value)} <= {float})
+    if done or isinstance(value, str | Mapping) or not isinstance(value, Iterable):
         return value
     try:
         if isinstance(value, Sized):
-            check_length(len(value), name, bounds)
-        return tuple(value)
+            check_length(len(value), f.wire, f.bounds)
+        return tuple(map(_as_float, value) if f.item is float else value)
     except TypeError:  # an array of rank 0
         return value
-
-
-def _as_floats(name: str, bounds: Bounds, value: object) -> object:
-    if type(value) is tuple and _FLOATS.issuperset(map(type, value)):
-        return value
-    plain = _as_tuple(name, bounds, value)
-    if not isinstance(plain, tuple):
-        return plain
-    check_length(len(plain), name, bounds)
-    return tuple(map(_as_float, plain))
 
 
 def reading_field() -> Reading:

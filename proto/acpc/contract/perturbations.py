@@ -1,9 +1,8 @@
 """The visual changes that the server draws: parameters, ranges, severity and examples.
 
-Each class is one kind of ``PerturbationSpec``; perturbation.proto says what it does, and the
-server's ``perturb`` package has its function. Adding a kind: a message in perturbation.proto, a
-class here that ``Part`` lists, the server's function, and an independent one in the tests. Short
-text form, grids, digest, errors, commands, pages and pictures follow from the class.
+Adding a kind: a message in perturbation.proto, which says what it does, a class here that ``Part``
+lists, the function in the server's ``perturb``, and an independent one in the tests. All else
+follows from the class.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
@@ -33,12 +31,7 @@ _PLATE_BYTES = 3 * 2**20
 _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
-@dataclass(frozen=True)
 class Identity(VisualChange, Wire[pb.Identity]):
-    """The unchanged view. Every distance it yields is zero."""
-
-    kind = "identity"
-
     @property
     def severity(self) -> float:
         """Zero."""
@@ -48,20 +41,12 @@ class Identity(VisualChange, Wire[pb.Identity]):
         return self.kind
 
 
-@dataclass(frozen=True)
 class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
-    """Independent noise on every pixel, channel and frame; severity ``sigma``."""
-
-    kind = "gaussian_noise"
     examples = (0.02, 0.08, 0.16)
     sigma: float = bounded(ge=0, le=1, unit="pixel units")
 
 
-@dataclass(frozen=True)
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    """Gaussian blur, sigma 0.3 ((k - 1) 0.5 - 1) + 0.8; an even k becomes the next odd one."""
-
-    kind = "gaussian_blur"
     examples = (5, 15, 29)
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
 
@@ -75,11 +60,7 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
         return self.kernel_size == 1
 
 
-@dataclass(frozen=True)
 class Resize(VisualChange, Wire[pb.Resize]):
-    """Bilinear to ``max(1, round(side * scale))`` and back, without antialiasing."""
-
-    kind = "resize"
     examples = (0.5, 0.25, 0.1)
     scale: float = bounded(gt=0, le=1)
 
@@ -89,38 +70,22 @@ class Resize(VisualChange, Wire[pb.Resize]):
         return 1.0 - self.scale
 
 
-@dataclass(frozen=True)
 class Brightness(Signed, Wire[pb.Brightness]):
-    """Every pixel times ``1 + change``, saturating at black and white."""
-
-    kind = "brightness"
     examples = (-0.15, -0.3, -0.6)
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class Contrast(Signed, Wire[pb.Contrast]):
-    """Distance of every pixel from mid-grey times ``1 + change``, saturating."""
-
-    kind = "contrast"
     examples = (0.2, 0.4, 0.8)
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
-    """Random brightness, contrast, saturation and hue; one change for all frames of a draw."""
-
-    kind = "color_jitter"
     examples = (0.2, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    """Encoded to JPEG and decoded again; ``receipt.image_codec`` names the codec."""
-
-    kind = "jpeg"
     examples = (50, 20, 4)
     quality: int = bounded(ge=1, le=100)
 
@@ -130,58 +95,34 @@ class Jpeg(VisualChange, Wire[pb.Jpeg]):
         return 100.0 - self.quality
 
 
-@dataclass(frozen=True)
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
-    """A mid-grey rectangle at a random place, the same in all frames of a draw."""
-
-    kind = "occlusion"
     examples = (0.15, 0.3, 0.6)
     size: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class RandomShift(VisualChange, Wire[pb.RandomShift]):
-    """A random shift by whole pixels, the same in all frames of a draw; borders are repeated."""
-
-    kind = "random_shift"
     examples = (2, 4, 8)
     pixels: int = bounded(ge=0, le=4095, unit="pixels")
 
 
-@dataclass(frozen=True)
 class DefocusBlur(VisualChange, Wire[pb.DefocusBlur]):
-    """Mean over a disk, borders reflected."""
-
-    kind = "defocus_blur"
     examples = (1, 2.5, 5)
     radius: float = bounded(ge=0, le=32, unit="pixels")
 
 
-@dataclass(frozen=True)
 class MotionBlur(VisualChange, Wire[pb.MotionBlur]):
-    """Mean over a line, borders reflected."""
-
-    kind = "motion_blur"
     examples = (5, 9, 18)
     length: float = bounded(ge=0, le=256, unit="pixels")
     angle: float = bounded(0.0, ge=0, lt=180, unit="degrees")
 
 
-@dataclass(frozen=True)
 class Shadow(VisualChange, Wire[pb.Shadow]):
-    """A soft-edged shadow at a random place, in a random direction, the same in all frames."""
-
-    kind = "shadow"
     examples = (0.25, 0.5, 1)
     strength: float = bounded(ge=0, le=1)
     softness: float = bounded(0.25, ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    """Every pixel to a power: exact at the 256 byte values, linear between them."""
-
-    kind = "gamma"
     examples = (1.2, 1.5, 2)
     exponent: float = bounded(ge=0.1, le=10)
 
@@ -191,40 +132,24 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-@dataclass(frozen=True)
 class Saturation(Signed, Wire[pb.Saturation]):
-    """Difference of every pixel from its luminance times ``1 + change``, saturating."""
-
-    kind = "saturation"
     examples = (-0.25, -0.5, -1)
     change: float = bounded(ge=-1, le=1)
 
 
-@dataclass(frozen=True)
 class Cutout(VisualChange, Wire[pb.Cutout]):
-    """Mid-grey patches at random places, the same in all frames of a draw."""
-
-    kind = "cutout"
     examples = (0.08, 0.15, 0.3)
     size: float = bounded(ge=0, le=1)
     patches: int = bounded(4, ge=1, le=16)
 
 
-@dataclass(frozen=True)
 class Distractor(VisualChange, Wire[pb.Distractor]):
-    """A disk of a random colour that moves through the history; one path for each draw."""
-
-    kind = "distractor"
     examples = (0.1, 0.2, 0.4)
     size: float = bounded(ge=0, le=1)
     speed: float = bounded(0.1, ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Background(VisualChange, Wire[pb.Background]):
-    """Random smooth colours in place of what has a colour, or what a plate of the scene shows."""
-
-    kind = "background"
     examples = ("0.25@c4d0d8", "0.5@c4d0d8", "1@c4d0d8")
     strength: float = bounded(ge=0, le=1)
     key: str = sized("", most=6)
@@ -279,57 +204,33 @@ def plate_from(path: str) -> dict[str, bytes | int]:
     return {"plate": plate.tobytes(), "plate_width": plate.shape[1]}
 
 
-@dataclass(frozen=True)
 class RandomConvolution(VisualChange, Wire[pb.RandomConvolution]):
-    """A random 3 x 3 convolution over all channels, mixed with the frames."""
-
-    kind = "random_convolution"
     examples = (0.15, 0.3, 0.6)
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Zoom(VisualChange, Wire[pb.Zoom]):
-    """A part of the frame at a random place, enlarged to the whole frame."""
-
-    kind = "zoom"
     examples = (0.08, 0.15, 0.3)
     cut: float = bounded(ge=0, le=0.9)
 
 
-@dataclass(frozen=True)
 class KnockedCamera(VisualChange, Wire[pb.KnockedCamera]):
-    """A pinhole camera turned about its three axes, each by a random angle."""
-
-    kind = "knocked_camera"
     examples = (2, 4, 8)
     degrees: float = bounded(ge=0, le=15, unit="degrees")
     field_of_view: float = bounded(60.0, ge=10, le=90, unit="degrees")
 
 
-@dataclass(frozen=True)
 class Haze(VisualChange, Wire[pb.Haze]):
-    """Haze of random, smoothly varying density; one for all frames of a draw."""
-
-    kind = "haze"
     examples = (0.2, 0.4, 0.8)
     strength: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class SaltAndPepper(VisualChange, Wire[pb.SaltAndPepper]):
-    """Pixels turned black or white with equal chance, independently in every frame."""
-
-    kind = "salt_and_pepper"
     examples = (0.01, 0.02, 0.04)
     share: float = bounded(ge=0, le=1)
 
 
-@dataclass(frozen=True)
 class Stutter(VisualChange, Wire[pb.Stutter]):
-    """A camera that repeats frames: each but the first shows the one before it with some chance."""
-
-    kind = "stutter"
     examples = (0.2, 0.5, 1)
     chance: float = bounded(ge=0, le=1)
 

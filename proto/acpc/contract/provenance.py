@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
@@ -29,10 +29,7 @@ def _dump_object(values: Mapping[str, object]) -> str:
     return json.dumps(values, sort_keys=True, separators=(",", ":")) if values else ""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Receipt(Record, Wire[receipt_pb2.Receipt]):
-    """What an answer was computed from; the same computation gives the same receipt."""
-
     checkpoint_digest: str
     reference_digest: str
     anchors_digest: str
@@ -53,10 +50,7 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     program: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class Timing(Record, Wire[receipt_pb2.Timing]):
-    """Seconds at the server: waiting for the device, on the device, and in all."""
-
     queue: float = 0.0
     compute: float = 0.0
     total: float = 0.0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from acpc.contract.fields import Frozen
 from acpc.contract.help import load_lab, load_optional
 from acpc.contract.plain import to_plain
 
@@ -22,8 +23,8 @@ if TYPE_CHECKING:
     import pandas  # type: ignore[import-untyped]
 
 
-class Record:
-    """Base of the answers, which are frozen dataclasses.
+class Record(Frozen, repr=False, eq=False):
+    """Base of the answers.
 
     Two records are equal when all their values are, NaN and arrays included.
     """
@@ -37,7 +38,7 @@ class Record:
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def _items(self) -> list[tuple[str, object]]:
-        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]  # type: ignore[arg-type]
+        return [(f.name, getattr(self, f.name)) for f in dataclasses.fields(self)]
 
     def __repr__(self) -> str:
         fields = ", ".join(f"{name}={_brief(value)}" for name, value in self._items())

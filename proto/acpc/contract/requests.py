@@ -6,12 +6,12 @@ The defaults are the paper's protocol. ``acpc.contract.check`` compares a reques
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from acpc.contract.compositions import Spec
-from acpc.contract.enums import AnchorSample, PartnerPast, Reading
+from acpc.contract.enums import AnchorSample, ApplyTo, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import UINT32, bounded, seed_field, sized
+from acpc.contract.fields import UINT32, Frozen, bounded, seed_field, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import follows, normalise, reading_field
 from acpc.v1 import (
@@ -45,17 +45,14 @@ def released_future_frames(horizon: int) -> int:
     return max(RELEASED_FUTURE_FRAMES, horizon + 1)
 
 
-class Request:
+class Request(Frozen):
     """Base of the values of requests: lists become tuples, whole numbers floats where they are."""
 
     def __post_init__(self) -> None:
         normalise(self)
 
 
-@dataclass(frozen=True)
 class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
-    """A checkpoint below the server's root; each text has at most 1024 characters."""
-
     name: str
     weights: str = ""
     digest: str = ""
@@ -78,10 +75,7 @@ class CheckpointRef(Request, Wire[receipt_pb2.CheckpointRef]):
 MAX_EPISODES_TEXT = 2**16
 
 
-@dataclass(frozen=True)
 class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
-    """Anchors drawn from an HDF5 dataset below the server's dataset root."""
-
     dataset: str = sized(least=1, most=MAX_NAME)
     task: str = sized(least=1, most=MAX_NAME)
     count: int | None = bounded(None, ge=1, le=MAX_ANCHORS)
@@ -103,7 +97,6 @@ class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
         return AnchorSource(**{**vars(self), **decided})
 
 
-@dataclass(frozen=True)
 class AnchorSource(DatasetAnchors):
     """Anchors of a dataset with nothing left open but the preset's frameskip and the windows."""
 
@@ -135,10 +128,7 @@ class AnchorSource(DatasetAnchors):
         return replace(self, window_future_frames=frames, sample=self.sample or sample)
 
 
-@dataclass(frozen=True)
 class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
-    """Size of a CEM run; the default is the paper's reduced budget, the full one 300/30/30/5."""
-
     candidates: int = bounded(64, ge=1, le=UINT32)
     elites: int = bounded(8, ge=2, le=UINT32)
     iterations: int = bounded(8, ge=1, le=1000)
@@ -154,14 +144,12 @@ class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
             )
 
 
-@dataclass(frozen=True)
 class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
-    """Several perturbations, each drawn ``draws`` times; at most 4096 views in all."""
-
     specs: tuple[Spec, ...] = sized(least=1, most=MAX_SPECS)
     draws: int = bounded(1, ge=1, le=MAX_VIEWS)
     seed: int = seed_field()
     anchor: int = seed_field()
+    apply_to: ApplyTo = ApplyTo.HISTORY
 
     def check_rules(self) -> None:
         """Views are bounded by the product."""
@@ -174,10 +162,7 @@ def check_views(draws: int, specs: int, most: int) -> None:
         raise ArgumentError("draws", f"found {draws} of {specs} specs, wanted {most} views at most")
 
 
-@dataclass(frozen=True)
 class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
-    """How IR and SR are measured; the defaults are the paper's (Appendix C)."""
-
     draws: int = bounded(5, ge=1, le=1000)
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
@@ -203,10 +188,7 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
                 raise ArgumentError("extra_horizons", f"found {horizon}, {wanted}")
 
 
-@dataclass(frozen=True)
 class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
-    """Thresholds of the screen; the defaults are the choice of 13 of the paper's 14 splits."""
-
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
     source_digest: str = sized("", most=64, paper="")
@@ -219,10 +201,7 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
             raise ArgumentError("source_digest", f"{found}, wanted 64 hexadecimal digits, or none")
 
 
-@dataclass(frozen=True)
 class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
-    """Describes an anchor set, before its first shard."""
-
     request_id: str = sized(most=MAX_REQUEST_ID)
     anchors: int = bounded(ge=1, le=UINT32)
     history: int = bounded(ge=1, le=MAX_LOGGED)
@@ -231,10 +210,7 @@ class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
     expected_digest: str = ""
 
 
-@dataclass(frozen=True)
 class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
-    """Makes an anchor set from a dataset."""
-
     source: DatasetAnchors
     history: int = bounded(ge=1, le=MAX_LOGGED)
     horizon: int = bounded(ge=1, le=MAX_LOGGED)

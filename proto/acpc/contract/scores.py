@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -49,26 +49,18 @@ FLOORS_IN_DOUBT = 10
 
 
 class SkipReason(WireEnum):
-    """Why an anchor takes no part in SR; UNSPECIFIED: it does."""
-
     UNSPECIFIED = 0
     ONE_LABEL = 1
     NONE_IN_REACH = 2
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class IrSummary(Record, Wire[pb.IrSummary]):
-    """Raw IR at one horizon and one quantile."""
-
     horizon: int
     quantile: float
     ir_raw: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorValues(Record, Wire[pb.AnchorValues]):
-    """Per-anchor values, in the order of the anchors."""
-
     anchor_ids: NDArray[np.int64]
     radius: NDArray[np.float64]
     motion_scale: NDArray[np.float64]
@@ -80,10 +72,7 @@ class AnchorValues(Record, Wire[pb.AnchorValues]):
     trajectory_ids: NDArray[np.int64] | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class CheckpointScore(Record, Wire[pb.CheckpointScore]):
-    """IR and SR of one checkpoint."""
-
     checkpoint: CheckpointRef
     ir_raw: float
     sr: float
@@ -128,10 +117,7 @@ class CheckpointScore(Record, Wire[pb.CheckpointScore]):
         return float(np.nanmedian(self.anchor_values.different_state_distance))
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Verdict(Record, Wire[pb.Verdict]):
-    """The screen's decision and its reasons."""
-
     outcome: Outcome
     ir_relative: float | None
     score: float | None
@@ -148,10 +134,7 @@ class Verdict(Record, Wire[pb.Verdict]):
         return limits.get(name)
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
-    """Answer of a scoring job; ``reference`` is None when none was named."""
-
     checkpoint: CheckpointScore
     reference: CheckpointScore | None
     verdict: Verdict
@@ -335,18 +318,12 @@ def _number(value: np.generic | WireEnum) -> object:
     return value.name.lower() if isinstance(value, WireEnum) else value.item()
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreview(Record, Wire[pb.AnchorPreview]):
-    """What the model saw at one anchor: histories at its image size, for a person to look at."""
-
     anchor: int
     clean: NDArray[np.uint8]
     perturbed: NDArray[np.uint8]
     partner: NDArray[np.uint8] | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class AnchorPreviews(Record, Wire[pb.PreviewAnchorsResponse]):
-    """Answer of ``preview``: one per anchor asked for, in that order."""
-
     previews: tuple[AnchorPreview, ...]

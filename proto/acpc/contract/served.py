@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from acpc.contract.enums import WireEnum
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Timing
@@ -13,17 +11,12 @@ from acpc.v1 import dataset_service_pb2
 
 
 class CheckpointState(WireEnum):
-    """Whether a checkpoint is loaded."""
-
     UNSPECIFIED = 0
     AVAILABLE = 1
     LOADED = 2
 
 
-@dataclass(frozen=True, repr=False)
 class ModelCard(Record, Wire[pb.ModelCard]):
-    """Facts about a loaded checkpoint."""
-
     family: str
     digest: str
     image_size: int
@@ -37,10 +30,7 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     weights_read: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class Checkpoint(Record, Wire[pb.Checkpoint]):
-    """A checkpoint below the server's root."""
-
     name: str
     weights: str
     state: CheckpointState
@@ -51,27 +41,18 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
     next_command: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
-    """Answer of ``checkpoints.load``."""
-
     checkpoint: Checkpoint
     timing: Timing
 
 
-@dataclass(frozen=True, repr=False)
 class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
-    """A dataset below the server's dataset root."""
-
     name: str
     size_bytes: int
     format: str = ""
 
 
-@dataclass(frozen=True, repr=False)
 class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary]):
-    """A task preset, or a task file, of which only the name is known until it is used."""
-
     name: str
     description: str = ""
     pixels: str = ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import EvidenceOptions
 from acpc.contract.fields import check
+from acpc.contract.plain import to_plain
 from acpc.contract.scores import AnchorValues, Score
 
 LARGEST = 1e150
@@ -22,21 +22,16 @@ def check_score(score: Score) -> None:
     check(score.verdict.thresholds, "answer.verdict.thresholds")
     if score.evidence is not None:
         check(EvidenceOptions(confidence=score.evidence.confidence), "answer.evidence")
-    _check_floats(score, "answer")
+    to_plain(score, _check_float, "answer")
     for name, side in {"checkpoint": score.checkpoint, "reference": score.reference}.items():
         if side and side.anchor_values:
             _check_values(side.anchor_values, f"answer.{name}.anchor_values")
 
 
-def _check_floats(value: Any, path: str) -> None:
+def _check_float(value: Any, path: str) -> Any:
     if isinstance(value, float) and LARGEST < abs(value) < math.inf:
         raise ArgumentError(path, f"found {value}, wanted a magnitude of at most {LARGEST:g}")
-    if isinstance(value, tuple):
-        for index, item in enumerate(value):
-            _check_floats(item, f"{path}[{index}]")
-    elif dataclasses.is_dataclass(value) and not isinstance(value, AnchorValues):
-        for field in dataclasses.fields(value):
-            _check_floats(getattr(value, field.name), f"{path}.{field.name}")
+    return value
 
 
 def _check_values(values: AnchorValues, path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import datetime
 from typing import Annotated, ClassVar, TypeAlias
 
@@ -85,10 +85,7 @@ class _Shifted(_Study):
         check_views(self.draws, len(self.shifts), MAX_STUDY_VIEWS)
 
 
-@dataclass(frozen=True)
 class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
-    """Does ACPC predict how far a perturbation changes the prediction error?"""
-
     kind = "drift"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -107,10 +104,7 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
         return self.groups if self.reading is Reading.RELEASED else self.anchor_count
 
 
-@dataclass(frozen=True)
 class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
-    """Does ACPC reflect what a changed plan costs?"""
-
     kind = "planner"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -127,10 +121,7 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
     reading: Reading = reading_field()
 
 
-@dataclass(frozen=True)
 class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
-    """Do perturbed views of one history overlap with other histories?"""
-
     kind = "geometry"
     anchor_count: ClassVar[int] = 128
     shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
@@ -140,10 +131,7 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
     motion: bool = field(default=False, metadata={"paper": False})
 
 
-@dataclass(frozen=True)
 class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
-    """How strongly do encoder and rollout amplify small noise?"""
-
     kind = "sensitivity"
     probes: int = bounded(8, ge=1, le=1000)
     seed: int = seed_field()
@@ -160,10 +148,7 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
 Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
-@dataclass(frozen=True)
 class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
-    """Asks for IR and SR of a checkpoint."""
-
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     shift: Spec = field(metadata={"wire": "perturbation"})
@@ -205,10 +190,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
             self.until_decided.check_looks(count)
 
 
-@dataclass(frozen=True)
 class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
-    """Asks for the rows of one study of one checkpoint."""
-
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     study: Study | None
@@ -237,10 +219,7 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
         raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
 
 
-@dataclass(frozen=True, repr=False)
 class Progress(Record, Wire[pb.Progress]):
-    """Progress of a job."""
-
     phase: str
     completed: int
     total: int
@@ -257,8 +236,7 @@ class Progress(Record, Wire[pb.Progress]):
         return cls(phase, completed, total, seconds if left else 0.0, steps_per_second)
 
 
-@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class JobLife(Record):
+class JobLife(Record, kw_only=True):
     """State of a job of any kind, with its progress."""
 
     create_time: datetime | None
@@ -269,20 +247,15 @@ class JobLife(Record):
     timing: Timing | None = None
     state: JobState
     caller: str = ""
+    phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class ScoreMetadata(JobLife, Wire[pb.ScoreCheckpointMetadata]):
-    """A scoring job: what is measured and how far it is."""
-
+class ScoreMetadata(JobLife, Wire[pb.ScoreCheckpointMetadata], kw_only=True):
     checkpoint: CheckpointRef
     request: ScoreRequest | None = None
 
 
-@dataclass(frozen=True, repr=False, eq=False, kw_only=True)
-class StudyMetadata(JobLife, Wire[study_pb.RunStudyMetadata]):
-    """A study: what is measured and how far it is."""
-
+class StudyMetadata(JobLife, Wire[study_pb.RunStudyMetadata], kw_only=True):
     request: StudyRequest
 
 
@@ -297,10 +270,7 @@ def _dump_arrays(arrays: Mapping[str, Array]) -> list[dict[str, object]]:
 Arrays = Annotated[Mapping[str, Array], Codec(_load_arrays, _dump_arrays)]
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class StudyRows(Record, Wire[study_pb.RunStudyResponse]):
-    """The rows of one study of one checkpoint; study_service.proto names the columns."""
-
     checkpoint: CheckpointRef
     columns: Arrays
     arrays: Arrays

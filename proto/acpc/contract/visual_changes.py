@@ -10,19 +10,21 @@ import json
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from functools import cached_property
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import Bounds, changed, check, sized
+from acpc.contract.fields import Bounds, Frozen, changed, check, sized
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
 from acpc.v1 import perturbation_pb2 as pb
 
+_KINDS = {field.message_type: field.name for field in pb.PerturbationSpec.DESCRIPTOR.fields}
 
-class VisualChange:
+
+class VisualChange(Frozen):
     """Base of every kind: what a change is called, how strong it is, and its digest.
 
     Attributes:
@@ -34,6 +36,11 @@ class VisualChange:
     kind: ClassVar[str]
     examples: ClassVar[tuple[float | str, ...]] = ()
     checks_itself: ClassVar[bool] = True
+
+    def __init_subclass__(cls, **made: bool) -> None:
+        super().__init_subclass__(**made)
+        if hasattr(cls, "message_type"):
+            cls.kind = _KINDS[cls.message_type.DESCRIPTOR]
 
     def __post_init__(self) -> None:
         normalise(self)
@@ -69,7 +76,7 @@ class VisualChange:
         return pb.PerturbationSpec(**{self.kind: self.to_message()})  # type: ignore[attr-defined]
 
     def _first(self) -> float:
-        first: float = getattr(self, fields(self)[0].name)  # type: ignore[arg-type]
+        first: float = getattr(self, fields(self)[0].name)
         return first
 
     def __str__(self) -> str:
@@ -97,11 +104,7 @@ def check_group(name: str, field: str) -> None:
         )
 
 
-@dataclass(frozen=True)
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    """A perturbation that the server's operator has registered under a name."""
-
-    kind = "registered"
     name: str = sized(least=1, most=200)
     parameters: Mapping[str, float] = field(
         default_factory=dict, metadata={"bounds": Bounds(max_length=64)}
@@ -122,7 +125,6 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
         return f"{self.name}:{listed}" if listed else self.name
 
 
-@dataclass(frozen=True)
 class GivenViews(VisualChange, Wire[pb.GivenViews]):
     """Views of each history that the uploader of a job's anchor set made, one group of them.
 
@@ -130,7 +132,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
     """
 
-    kind = "given_views"
     group: str = sized(least=1, most=100)
 
     def check_rules(self) -> None:

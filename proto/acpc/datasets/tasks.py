@@ -9,13 +9,7 @@ import yaml
 from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from acpc.contract import (
-    ArgumentError,
-    FailedPrecondition,
-    Reading,
-    TaskSummary,
-    did_you_mean,
-)
+from acpc.contract import ArgumentError, FailedPrecondition, Reading, TaskSummary, did_you_mean
 from acpc.datasets.normalisers import NormalisedColumn
 from acpc.datasets.plain_yaml import plain_yaml
 

@@ -57,7 +57,10 @@ class Resampled:
 
     def interval(self, confidence: float) -> Interval:
         """Both ends, with the method's name."""
-        alpha = 1 - confidence
+        return self.at(1 - confidence)
+
+    def at(self, alpha: float) -> Interval:
+        """The interval that misses the number with probability ``alpha``."""
         return Interval(self.lower(alpha), self.upper(alpha), self.method)
 
     def p_at_most(self, threshold: float) -> float:

@@ -171,6 +171,10 @@ Global___DatasetAnchors: _TypeAlias = DatasetAnchors  # noqa: Y015
 
 @_typing.final
 class AnchorSet(_message.Message):
+    """An immutable set of anchors at the server; scores and studies take it as their
+    anchors.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     DIGEST_FIELD_NUMBER: _builtins.int
@@ -348,6 +352,8 @@ Global___UploadAnchorsRequest: _TypeAlias = UploadAnchorsRequest  # noqa: Y015
 
 @_typing.final
 class UploadHeader(_message.Message):
+    """Describes an anchor set, before its first shard."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -588,6 +594,8 @@ Global___GetUploadResponse: _TypeAlias = GetUploadResponse  # noqa: Y015
 
 @_typing.final
 class CreateAnchorSetRequest(_message.Message):
+    """Makes an anchor set from a dataset."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int

@@ -32,7 +32,8 @@ class _CheckpointStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Check
     CHECKPOINT_STATE_LOADED: _CheckpointState.ValueType  # 2
     """On the device."""
 
-class CheckpointState(_CheckpointState, metaclass=_CheckpointStateEnumTypeWrapper): ...
+class CheckpointState(_CheckpointState, metaclass=_CheckpointStateEnumTypeWrapper):
+    """Whether a checkpoint is loaded."""
 
 CHECKPOINT_STATE_UNSPECIFIED: CheckpointState.ValueType  # 0
 CHECKPOINT_STATE_AVAILABLE: CheckpointState.ValueType  # 1
@@ -43,6 +44,8 @@ Global___CheckpointState: _TypeAlias = CheckpointState  # noqa: Y015
 
 @_typing.final
 class Checkpoint(_message.Message):
+    """A checkpoint below the server's root."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     NAME_FIELD_NUMBER: _builtins.int
@@ -93,6 +96,8 @@ Global___Checkpoint: _TypeAlias = Checkpoint  # noqa: Y015
 
 @_typing.final
 class ModelCard(_message.Message):
+    """Facts about a loaded checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     FAMILY_FIELD_NUMBER: _builtins.int
@@ -283,6 +288,8 @@ Global___LoadCheckpointRequest: _TypeAlias = LoadCheckpointRequest  # noqa: Y015
 
 @_typing.final
 class LoadCheckpointResponse(_message.Message):
+    """The checkpoint as it is loaded, and how long that took."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int

@@ -87,6 +87,8 @@ Global___CemReturn: _TypeAlias = CemReturn  # noqa: Y015
 
 @_typing.final
 class ComparePairRequest(_message.Message):
+    """Do these two views of one history lead to the same predicted future?"""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -179,6 +181,8 @@ Global___ComparePairRequest: _TypeAlias = ComparePairRequest  # noqa: Y015
 
 @_typing.final
 class ComparePairResponse(_message.Message):
+    """One result per view, spec-major, then draw."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -217,6 +221,8 @@ Global___ComparePairResponse: _TypeAlias = ComparePairResponse  # noqa: Y015
 
 @_typing.final
 class PairResult(_message.Message):
+    """One view against the clean history."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_INDEX_FIELD_NUMBER: _builtins.int
@@ -636,6 +642,8 @@ Global___CertifyPoolRequest: _TypeAlias = CertifyPoolRequest  # noqa: Y015
 
 @_typing.final
 class CertifyPoolResponse(_message.Message):
+    """Every view against the candidate pool, and the choice of the clean history."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -820,6 +828,8 @@ Global___CleanGaps: _TypeAlias = CleanGaps  # noqa: Y015
 
 @_typing.final
 class ViewCertificate(_message.Message):
+    """One view of the history against the candidate pool; arrays are float64 (candidates)."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_INDEX_FIELD_NUMBER: _builtins.int
@@ -966,6 +976,8 @@ Global___SoftmaxBounds: _TypeAlias = SoftmaxBounds  # noqa: Y015
 
 @_typing.final
 class SelectionCertificate(_message.Message):
+    """Whether a view provably leaves a selection unchanged."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CERTIFIED_FIELD_NUMBER: _builtins.int
@@ -990,6 +1002,10 @@ Global___SelectionCertificate: _TypeAlias = SelectionCertificate  # noqa: Y015
 
 @_typing.final
 class CertifiedSeverity(_message.Message):
+    """Up to which severity of one kind every draw is certified; absent: not even at the
+    mildest.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     KIND_FIELD_NUMBER: _builtins.int
@@ -1193,6 +1209,8 @@ Global___PlanStart: _TypeAlias = PlanStart  # noqa: Y015
 
 @_typing.final
 class PlanPool(_message.Message):
+    """A pool of the caller's own; its iteration is echoed."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITERATION_FIELD_NUMBER: _builtins.int
@@ -1350,6 +1368,8 @@ Global___PlanStarted: _TypeAlias = PlanStarted  # noqa: Y015
 
 @_typing.final
 class PlanCertificate(_message.Message):
+    """The pool that the server sampled, if it did, and its certificate."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ITERATION_FIELD_NUMBER: _builtins.int
@@ -1431,6 +1451,8 @@ Global___CemBudget: _TypeAlias = CemBudget  # noqa: Y015
 
 @_typing.final
 class PlanPairedRequest(_message.Message):
+    """Plans twice with common random numbers."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1550,6 +1572,8 @@ Global___PlanPairedRequest: _TypeAlias = PlanPairedRequest  # noqa: Y015
 
 @_typing.final
 class PlanPairedResponse(_message.Message):
+    """The CEM run from every view beside the clean one."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -1614,6 +1638,8 @@ Global___PlanPairedResponse: _TypeAlias = PlanPairedResponse  # noqa: Y015
 
 @_typing.final
 class PairedPlan(_message.Message):
+    """The CEM run from one view beside the clean one."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     SPEC_INDEX_FIELD_NUMBER: _builtins.int

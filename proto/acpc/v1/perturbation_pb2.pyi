@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -17,6 +18,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _ApplyTo:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _ApplyToEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ApplyTo.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    APPLY_TO_UNSPECIFIED: _ApplyTo.ValueType  # 0
+    """The history."""
+    APPLY_TO_HISTORY: _ApplyTo.ValueType  # 1
+    APPLY_TO_GOAL: _ApplyTo.ValueType  # 2
+    """The frame of the goal, with draws of its own."""
+    APPLY_TO_BOTH: _ApplyTo.ValueType  # 3
+
+class ApplyTo(_ApplyTo, metaclass=_ApplyToEnumTypeWrapper):
+    """What a planner sees that a visual change is applied to."""
+
+APPLY_TO_UNSPECIFIED: ApplyTo.ValueType  # 0
+"""The history."""
+APPLY_TO_HISTORY: ApplyTo.ValueType  # 1
+APPLY_TO_GOAL: ApplyTo.ValueType  # 2
+"""The frame of the goal, with draws of its own."""
+APPLY_TO_BOTH: ApplyTo.ValueType  # 3
+Global___ApplyTo: _TypeAlias = ApplyTo  # noqa: Y015
 
 @_typing.final
 class PerturbationSpec(_message.Message):
@@ -1037,6 +1062,7 @@ class PerturbationSet(_message.Message):
     DRAWS_FIELD_NUMBER: _builtins.int
     SEED_FIELD_NUMBER: _builtins.int
     ANCHOR_FIELD_NUMBER: _builtins.int
+    APPLY_TO_FIELD_NUMBER: _builtins.int
     draws: _builtins.int
     """Draws per spec, M in the paper.
     Range: 1 to 4096; default 1.
@@ -1048,6 +1074,11 @@ class PerturbationSet(_message.Message):
     anchor: _builtins.int
     """Identity of the history among those that share the seed.
     Range: 0 to 18446744073709551615; default 0.
+    """
+    apply_to: Global___ApplyTo.ValueType
+    """Of a planner's requests: which frames are changed; default: the history. A
+    draw of the goal has the key (seed with its highest bit flipped, anchor,
+    draw index).
     """
     @_builtins.property
     def specs(self) -> _containers.RepeatedCompositeFieldContainer[Global___PerturbationSpec]:
@@ -1062,10 +1093,11 @@ class PerturbationSet(_message.Message):
         draws: _builtins.int = ...,
         seed: _builtins.int = ...,
         anchor: _builtins.int = ...,
+        apply_to: Global___ApplyTo.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor", b"anchor", "draws", b"draws", "seed", b"seed", "specs", b"specs"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["anchor", b"anchor", "apply_to", b"apply_to", "draws", b"draws", "seed", b"seed", "specs", b"specs"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

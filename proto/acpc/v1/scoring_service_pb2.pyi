@@ -153,7 +153,8 @@ class _OutcomeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Outcome.Value
     predict these data, so that IR and SR mean nothing. No gate passes it.
     """
 
-class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper): ...
+class Outcome(_Outcome, metaclass=_OutcomeEnumTypeWrapper):
+    """Outcome of the screen."""
 
 OUTCOME_UNSPECIFIED: Outcome.ValueType  # 0
 OUTCOME_PASSED: Outcome.ValueType  # 1
@@ -235,7 +236,8 @@ class _JobStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobState.Val
     JOB_STATE_FAILED: _JobState.ValueType  # 4
     JOB_STATE_CANCELLED: _JobState.ValueType  # 5
 
-class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper): ...
+class JobState(_JobState, metaclass=_JobStateEnumTypeWrapper):
+    """State of a job."""
 
 JOB_STATE_UNSPECIFIED: JobState.ValueType  # 0
 JOB_STATE_QUEUED: JobState.ValueType  # 1
@@ -247,6 +249,8 @@ Global___JobState: _TypeAlias = JobState  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointRequest(_message.Message):
+    """Asks for IR and SR of a checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -584,6 +588,8 @@ Global___Thresholds: _TypeAlias = Thresholds  # noqa: Y015
 
 @_typing.final
 class ScoreCheckpointResponse(_message.Message):
+    """Answer of a scoring job."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
@@ -632,6 +638,8 @@ Global___ScoreCheckpointResponse: _TypeAlias = ScoreCheckpointResponse  # noqa: 
 
 @_typing.final
 class CheckpointScore(_message.Message):
+    """IR and SR of one checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
@@ -833,6 +841,8 @@ Global___FitCause: _TypeAlias = FitCause  # noqa: Y015
 
 @_typing.final
 class IrSummary(_message.Message):
+    """Raw IR at one horizon and one quantile."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HORIZON_FIELD_NUMBER: _builtins.int
@@ -939,6 +949,8 @@ Global___AnchorValues: _TypeAlias = AnchorValues  # noqa: Y015
 
 @_typing.final
 class Verdict(_message.Message):
+    """The screen's decision and its reasons."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OUTCOME_FIELD_NUMBER: _builtins.int
@@ -1345,6 +1357,26 @@ class ScoreCheckpointMetadata(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PhaseSecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CHECKPOINT_FIELD_NUMBER: _builtins.int
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
@@ -1355,6 +1387,7 @@ class ScoreCheckpointMetadata(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
+    PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: Global___JobState.ValueType
@@ -1389,6 +1422,14 @@ class ScoreCheckpointMetadata(_message.Message):
     def request(self) -> Global___ScoreCheckpointRequest:
         """What is being measured: defaults filled in, digests pinned."""
 
+    @_builtins.property
+    def phase_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds of the run that ended it, or that is under way on the host which answers, by what it
+        did: queue (waiting for the device), read, draw, encode, rollout and other work of the device,
+        intervals, record, other. Jobs read and draw while the device computes; what overlaps counts in
+        each.
+        """
+
     def __init__(
         self,
         *,
@@ -1402,10 +1443,11 @@ class ScoreCheckpointMetadata(_message.Message):
         state: Global___JobState.ValueType = ...,
         request: Global___ScoreCheckpointRequest | None = ...,
         caller: _builtins.str = ...,
+        phase_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "checkpoint", b"checkpoint", "create_time", b"create_time", "end_time", b"end_time", "phase_seconds", b"phase_seconds", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1413,6 +1455,8 @@ Global___ScoreCheckpointMetadata: _TypeAlias = ScoreCheckpointMetadata  # noqa: 
 
 @_typing.final
 class Progress(_message.Message):
+    """Progress of a job."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PHASE_FIELD_NUMBER: _builtins.int
@@ -1530,6 +1574,8 @@ Global___PreviewAnchorsRequest: _TypeAlias = PreviewAnchorsRequest  # noqa: Y015
 
 @_typing.final
 class PreviewAnchorsResponse(_message.Message):
+    """One preview per anchor asked for, in that order."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     PREVIEWS_FIELD_NUMBER: _builtins.int

@@ -66,6 +66,8 @@ Global___DestroyedActions: _TypeAlias = DestroyedActions  # noqa: Y015
 
 @_typing.final
 class RunStudyRequest(_message.Message):
+    """Asks for the rows of one study of one checkpoint."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     REQUEST_ID_FIELD_NUMBER: _builtins.int
@@ -493,6 +495,8 @@ Global___SensitivityStudy: _TypeAlias = SensitivityStudy  # noqa: Y015
 
 @_typing.final
 class RunStudyResponse(_message.Message):
+    """The rows of one study of one checkpoint; its message names the columns."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     CHECKPOINT_FIELD_NUMBER: _builtins.int
@@ -571,6 +575,26 @@ class RunStudyMetadata(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class PhaseSecondsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CREATE_TIME_FIELD_NUMBER: _builtins.int
     START_TIME_FIELD_NUMBER: _builtins.int
     END_TIME_FIELD_NUMBER: _builtins.int
@@ -580,6 +604,7 @@ class RunStudyMetadata(_message.Message):
     STATE_FIELD_NUMBER: _builtins.int
     REQUEST_FIELD_NUMBER: _builtins.int
     CALLER_FIELD_NUMBER: _builtins.int
+    PHASE_SECONDS_FIELD_NUMBER: _builtins.int
     attempts: _builtins.int
     """Times the job was started, restarts included."""
     state: _scoring_service_pb2.JobState.ValueType
@@ -610,6 +635,14 @@ class RunStudyMetadata(_message.Message):
     def request(self) -> Global___RunStudyRequest:
         """What is being measured: defaults filled in, digests pinned."""
 
+    @_builtins.property
+    def phase_seconds(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Seconds of the run that ended it, or that is under way on the host which answers, by what it
+        did: queue (waiting for the device), read, draw, encode, rollout and other work of the device,
+        intervals, record, other. Jobs read and draw while the device computes; what overlaps counts in
+        each.
+        """
+
     def __init__(
         self,
         *,
@@ -622,10 +655,11 @@ class RunStudyMetadata(_message.Message):
         state: _scoring_service_pb2.JobState.ValueType = ...,
         request: Global___RunStudyRequest | None = ...,
         caller: _builtins.str = ...,
+        phase_seconds: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "timing", b"timing"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "create_time", b"create_time", "end_time", b"end_time", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attempts", b"attempts", "caller", b"caller", "create_time", b"create_time", "end_time", b"end_time", "phase_seconds", b"phase_seconds", "progress", b"progress", "request", b"request", "start_time", b"start_time", "state", b"state", "timing", b"timing"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

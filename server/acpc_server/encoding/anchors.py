@@ -139,7 +139,8 @@ class AnchorEncoder:
         for group, cut in pieces:
             kept = len(group) * len(self._kept)
             if not cut.start:
-                clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
+                with context.phase("read"):
+                    clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
             first, last = (max(0, edge - kept) for edge in (cut.start, cut.stop))
             # A view that a cut runs through is made for either piece.
             places = range(first // h, -(-last // h))
@@ -170,11 +171,12 @@ class AnchorEncoder:
             spec, places = self.views.specs[spec_index], [*run]
             if isinstance(spec, GivenViews):
                 which, row = [draws[place].view.draw for place in places], group[history]
-                views[places] = given_inputs(self.anchors, row, spec, which, histories[history])
+                with context.phase("read"):
+                    views[places] = given_inputs(self.anchors, row, spec, which, histories[history])
             else:
                 drawn += places
         if drawn:
-            with self.engine.drawing(0.0, context) as turn:
+            with context.phase("draw"), self.engine.drawing(0.0, context) as turn:
                 asked = [draws[place] for place in drawn]
                 views[drawn] = torch.stack(draw_views(histories, asked, turn))
         return views
@@ -213,7 +215,8 @@ def encode_frames(
     """Encode the kept frames of some anchors, (n, kept, dim); raises as :class:`AnchorEncoder`."""
     parts = []
     for group in anchor_groups(engine, model, rows.start, rows.stop, len(kept)):
-        frames = read_inputs(anchors, group, kept, model, latent_dtype(mode), engine.device)
+        with context.phase("read"):
+            frames = read_inputs(anchors, group, kept, model, latent_dtype(mode), engine.device)
         parts.append(engine.encode(model, frames.flatten(0, 1), context, mode))
     latents = torch.cat(parts).reshape(len(rows), len(kept), -1)
     if not model.card.proprio_dim:

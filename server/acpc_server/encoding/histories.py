@@ -6,13 +6,13 @@ import hashlib
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet, Views
+from acpc.contract import NumericMode, PerturbationSet, Views, applied_to
 from torch import Tensor
 from torch.linalg import vector_norm
 
@@ -55,6 +55,7 @@ class EncodedHistories:
     def with_slots(self, slots: Tensor) -> EncodedHistories:
         """Put in the proprioception (h + n, slot) of the frames."""
         own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
+        beside = beside.expand(len(self.extra), -1)  # views of a goal have the goal's
         return EncodedHistories(
             with_proprio(self.clean, own),
             with_proprio(self.views, own.expand(len(self.views), -1, -1)),
@@ -126,36 +127,43 @@ class HistoryEncoder:
         """List what a request has encoded, each view once.
 
         ``history``, uint8 (h, height, width, 3), has passed :func:`check_history_frames`; ``extra``
-        are frames (n, height, width, 3) of the same size; ``proprio`` is that of both, if any.
+        are frames (n, height, width, 3) of the same size, the goal's alone where views change it;
+        its distinct views follow it then. ``proprio`` is that of both, if any.
         Raises InvalidArgument: Too many frames.
         """
+        applied = applied_to(views)
+        each = len(history) * applied.history + applied.goal  # frames of a view
         if isinstance(views, PerturbationSet):
             field = "perturbations.draws"
             pixels = math.prod(input_size(history.shape, model.card.image_size))
-            check_drawing(views.specs, len(history), pixels, "perturbations.specs[{}]")
+            largest = len(history) if applied.history else 1
+            check_drawing(views.specs, largest, pixels, "perturbations.specs[{}]")
         else:
             field = "explicit_views.shape"
         rows = view_rows(views)
         first = {row: view for view, row in reversed(rows)}
         distinct = [first[row] for row in range(len(first))]
-        beside, drawn = 0 if extra is None else len(extra), len(distinct) * len(history)
+        beside, drawn = 0 if extra is None else len(extra), len(distinct) * each
         if drawn + beside > self._max_frames:
             raise InvalidArgument(
                 "observed_future.shape" if beside > drawn else field,
-                f"{len(distinct)} views of {len(history)} frames and {beside} frames beside them "
-                f"are {drawn + beside} frames, over the limit of {self._max_frames}; split the "
-                "request",
+                f"{len(distinct)} views of {each} frames and {beside} frames beside them are "
+                f"{drawn + beside} frames, over the limit of {self._max_frames}; split the request",
                 reason="TOO_MANY_FRAMES",
             )
         what = "the history, its views and what is beside"
         check_latents(self._engine, model, mode, len(history) + drawn + beside, field, what)
         sources = FrameSources(model.card, mode, self._engine.device)
         clean = sources.frames(history)
+        frames_beside = [] if extra is None else sources.frames(extra)
+        if isinstance(views, PerturbationSet) and applied.goal:  # drawn independently
+            goals = sources.views(frames_beside, replace(views, seed=views.seed ^ 2**63), distinct)
+            frames_beside += [source for view in goals for source in view or frames_beside]
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
         return HistorySources(
             clean,
-            sources.views(clean, views, distinct),
-            [] if extra is None else sources.frames(extra),
+            sources.views(clean, views, distinct) if applied.history else [[] for _ in distinct],
+            frames_beside,
             rows,
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
@@ -296,7 +304,9 @@ def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcErr
                 for view in asked.views
             ]
         )
-        extra = torch.cat([clean[:0], *(_latents_of(source, found) for source in asked.extra)])
+        beside = [_latents_of(source, found) for source in asked.extra if not source.drawn]
+        own = torch.cat([clean[:0], *beside])
+        extra = torch.cat([own[:0], *(_latents_of(x, found, own) for x in asked.extra)])
     except AcpcError as error:
         return error
     return EncodedHistories(clean, views, extra)

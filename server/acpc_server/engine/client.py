@@ -133,10 +133,11 @@ class DeviceClient:
         remaining = context.remaining()
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
-        self._queue.put(chunk)
         try:
-            async with asyncio.timeout(remaining) as limit:
-                return await chunk.future
+            with context.phase(chunk.primitive):
+                self._queue.put(chunk)
+                async with asyncio.timeout(remaining) as limit:
+                    return await chunk.future
         except TimeoutError:
             if not limit.expired():  # the model's own
                 raise
@@ -346,10 +347,11 @@ class DeviceClient:
         """Queue a chunk and wait for its answer in this thread."""
         context, future = chunk.context, chunk.future
         context.check()
-        self._queue.put(chunk)
-        context.wait_on(future)
         try:
-            return future.result(context.remaining())
+            with context.phase(chunk.primitive):
+                self._queue.put(chunk)
+                context.wait_on(future)
+                return future.result(context.remaining())
         except CancelledError:
             raise Cancelled("the request was cancelled") from None
         except TimeoutError:

@@ -111,7 +111,7 @@ class DeviceOwner:
         self._metrics.compute.labels(first.primitive, priority).observe(seconds)
         for chunk in batch:
             waited = started - chunk.queued_at
-            chunk.context.queue_seconds += waited
+            chunk.context.queued(waited, chunk.primitive)
             chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
         settle(zip(batch, outcomes, strict=True))

@@ -1,17 +1,22 @@
 """The verdict that bounds support, how sure it is, and how many anchors would decide it."""
 
 import math
-from collections.abc import Callable
 
-import numpy as np
-from acpc.contract import Doubt, Interval, Outcome, Thresholds
+from acpc.contract import (
+    Doubt,
+    Interval,
+    Outcome,
+    Thresholds,
+    confident_outcome,
+    delta_interval,
+    score_interval,
+    screen_score,
+)
 from acpc.evidence import Resampled
 from scipy import optimize, special
 
 from acpc_server.evidence.numbers import Numbers
-from acpc_server.numerics import verdict
 
-DERIVED = "from the intervals of relative IR and SR"
 _ENDLESS = 10**9
 _PARTNERS = {True: 1.5, False: 2.0}
 """Partners on the border of a label serve ever more anchors: their number lags behind."""
@@ -30,20 +35,12 @@ class ConfidentVerdict:
         self._drawn, self._windows, self._quantile = numbers.count, numbers.windows, quantile
         self._pairs, self._dataset = numbers.pairs, numbers.dataset
         self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
+        ratio = None if numbers.ir_relative is None else numbers.ir_relative.at(alpha)
+        self._ends, self._limits = (ratio, numbers.sr.at(alpha)), thresholds
 
     def outcome(self) -> tuple[Outcome, Doubt]:
         """Return the confident outcome, and what leaves it undecided."""
-        alpha, ratio, sr = self._alpha, self._ratio, self._sr
-        sr_passed = sr.lower(alpha) >= self._t_sr
-        ir_passed = ratio is not None and ratio.upper(alpha) <= self._t_ir
-        ir_failed = ratio is not None and ratio.lower(alpha) > self._t_ir
-        if ir_failed or sr.upper(alpha) < self._t_sr:
-            return Outcome.FAILED, Doubt.NONE
-        if sr_passed and (ir_passed or ratio is None):
-            return (Outcome.INCONCLUSIVE if ratio is None else Outcome.PASSED), Doubt.NONE
-        if ir_passed or ratio is None:
-            return Outcome.UNDECIDED, Doubt.SR
-        return Outcome.UNDECIDED, Doubt.IR if sr_passed else Doubt.BOTH
+        return confident_outcome(*self._ends, self._limits)
 
     def p_passed(self) -> float:
         """Return the larger p-value: both requirements must be shown (intersection-union)."""
@@ -56,38 +53,18 @@ class ConfidentVerdict:
         missed = self._sr.p_below(self._t_sr)
         return missed if self._ratio is None else min(missed, self._ratio.p_above(self._t_ir))
 
-    def point(self) -> float:
-        """Return S of the numbers themselves."""
-        return self._score(lambda estimate: estimate.point, lambda estimate: estimate.point)
-
     def score(self) -> Interval | None:
-        """Return the interval of S: as good as both requirements at one of their ends."""
-        if self._ratio is None:
-            return None
-        alpha = self._alpha
-        lower = self._score(lambda ir: ir.upper(alpha), lambda sr: sr.lower(alpha))
-        upper = self._score(lambda ir: ir.lower(alpha), lambda sr: sr.upper(alpha))
-        return Interval(lower, upper, DERIVED)
-
-    def _score(self, ir: Callable[[Resampled], float], sr: Callable[[Resampled], float]) -> float:
-        assert self._ratio is not None  # noqa: S101 - there is no S without a reference
-        return verdict.screen_score(ir(self._ratio), sr(self._sr), self._t_ir, self._t_sr)
+        """Return the interval of S."""
+        return score_interval(*self._ends, self._limits)
 
     def delta_score(self) -> Interval | None:
-        """Return the interval of delta S, from those of S and the reference (Zou, Donner 2008)."""
-        score, reference = self.score(), self._reference_sr
-        if score is None or reference is None:
+        """Return the interval of delta S."""
+        score, ratio, own = self.score(), self._ratio, self._reference_sr
+        if score is None or ratio is None or own is None:
             return None
-        low, at, high = (
-            verdict.screen_score(1.0, sr, self._t_ir, self._t_sr)
-            for sr in (reference.lower(self._alpha), reference.point, reference.upper(self._alpha))
-        )
-        point = self.point()
-        below, above = (
-            np.hypot(point - score.lower, high - at),
-            np.hypot(score.upper - point, at - low),
-        )
-        return Interval(point - at - float(below), point - at + float(above), DERIVED)
+        point = screen_score(ratio.point, self._sr.point, self._t_ir, self._t_sr)
+        ends = own.at(self._alpha)
+        return delta_interval(score, point, ends, own.point, self._limits)
 
     def drawn_to_decide(self) -> int | None:
         """Return windows, or trajectories, in all that would probably clear the thresholds.

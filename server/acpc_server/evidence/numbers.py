@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.contract import EvidenceOptions, Population, ScoreProtocol
+from acpc.contract import EvidenceOptions, Population, ScoreProtocol, relative_ir
 from acpc.evidence import (
     FEW_OF_ALL,
     CheckpointSample,
@@ -28,7 +28,7 @@ from acpc.evidence import (
 from jaxtyping import Bool, Float64, Int64
 
 from acpc_server.evidence import exact
-from acpc_server.numerics import Check, go_on, verdict
+from acpc_server.numerics import Check, go_on
 
 _CLUSTERED = "joint weights of trajectories, one of them unseen"
 METHODS = {
@@ -97,7 +97,7 @@ class Numbers:
         unseen.sort()
         if reference is None:
             return cls(count, pairs, windows, dataset, unseen, own.ir_raw(), own.sr())
-        ratio = verdict.relative_ir(own.radius_at, other.radius_at)
+        ratio = relative_ir(own.radius_at, other.radius_at)
         low, high = np.ones((2, options.resamples))
         if other is not own:
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

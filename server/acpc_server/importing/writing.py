@@ -98,7 +98,7 @@ def plan_import(
         numbers.filename = file.path.name
         if file.found.modules:
             check_classes(file.found.modules, file.path.name)
-        tensors = _model_tensors(file.found.tensors) or file.found.tensors
+        tensors = model_tensors(file.found.tensors) or file.found.tensors
         from_tensors(numbers, tensors)
         if file.found.modules:
             from_object(numbers, file.found.modules)
@@ -113,7 +113,7 @@ def plan_import(
     numbers.add("family", family, place)
     block_width(numbers)
     made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return ImportPlan(as_bytes(made), family, numbers, _model_tensors)
+    return ImportPlan(as_bytes(made), family, numbers, model_tensors)
 
 
 def write_import(
@@ -199,6 +199,6 @@ def _read(file: RunFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObjec
     return state, record
 
 
-def _model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
+def model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
     """Those of the parts that predict; what a training model holds besides is left out."""
     return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}

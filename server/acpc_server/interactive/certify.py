@@ -19,6 +19,7 @@ from acpc_server.interactive.certificates import certified_severities, certify_v
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
+    Rolled,
     choices_of,
     clean_gaps,
     costs_of,
@@ -69,7 +70,7 @@ def pool_work(
     weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
     cost = pool_cost(moment, pool, given)
     asked = _Request(opened, pool, weights, cost, choices_of(pool, given))
-    rows = (1 + moment.view_count) * len(pool)
+    rows = moment.histories * len(pool)
     most = pool_rows_per_call(engine.device.type, moment.card, horizon)
     most = min(most, group_size(moment, 1, horizon))
     calls, drawing = pool_calls(moment, rows, horizon), 0.0
@@ -159,19 +160,21 @@ def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Poo
     encoded = opened if isinstance(opened, EncodedMoment) else opened.encoded(context)
     moment, k, (count, horizon) = encoded.asked, encoded.asked.elite_count, pool.shape[:2]
     histories = torch.cat([encoded.clean[None], encoded.views])
+    goals = torch.cat([encoded.goal[None], encoded.goals])
     group = min(group_size(moment, count, horizon), len(histories))
     costs: list[Tensor] = []
     groups: list[list[Measures]] = [[] for _ in range(0, len(histories), group)]
     for piece in pieces_of(moment, group, count, horizon):
         part, own = pool[None, piece], cost and cost.of(piece)
         clean: Tensor | None = None
-        for found, starts in zip(groups, torch.split(histories, group), strict=True):
-            rollouts, others = encoded.rollout(starts, part, context), starts
+        given = (torch.split(each, group) for each in (histories, goals))
+        for found, starts, ends in zip(groups, *given, strict=True):
+            rollouts, others, moved = encoded.rollout(starts, part, context), starts, ends
             if clean is None:  # the clean history is the first
-                clean, others, rollouts = rollouts[0], starts[1:], rollouts[1:]
+                clean, others, rollouts, moved = rollouts[0], starts[1:], rollouts[1:], ends[1:]
                 costs.append(costs_of(moment, own, clean, encoded.goal))
             rollouts = share_clean(others, encoded.clean, rollouts, clean)
-            found.append(measure(moment, (clean, rollouts, encoded.goal), own))
+            found.append(measure(moment, Rolled(clean, rollouts, encoded.goal, moved), own))
     whole = join_costs(costs, choices)
     views = [
         view

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from acpc.contract import (
+    ApplyTo,
     CandidatePool,
     CostReduction,
     NumericMode,
@@ -18,6 +19,7 @@ from acpc.contract import (
     PlanStart,
     Receipt,
     Views,
+    applied_to,
 )
 from torch import Tensor
 
@@ -113,6 +115,16 @@ class Moment:
         return len(views.specs) * views.draws if isinstance(views, PerturbationSet) else len(views)
 
     @property
+    def apply_to(self) -> ApplyTo:
+        """What the views change."""
+        return applied_to(self.asked_views)
+
+    @property
+    def histories(self) -> int:
+        """Histories that a pool is rolled out from: the clean one, and each that is changed."""
+        return 1 + self.view_count * self.apply_to.history
+
+    @property
     def goal_is_frame(self) -> bool:
         """Whether the goal is to be encoded."""
         return self.request.goal.dtype == np.uint8
@@ -185,13 +197,15 @@ class Moment:
     ) -> Receipt:
         """Make the receipt of an answer, about candidates and what is given of them."""
         arrays = [("candidates", candidates), *(given.arrays if given is not None else ())]
+        applied = {} if self.apply_to is ApplyTo.HISTORY else {"apply_to": str(self.apply_to)}
+        own = {"cost_reduction": self.reduction, **self.request.costs, **applied}
         return make_receipt(
             self.mode,
             self.engine.device,
             checkpoint=self.card,
             anchors_digest=self._moment_digest.followed_by(arrays).hex,
             perturbation_digest=self._views_digest,
-            parameters={"cost_reduction": self.reduction, **self.request.costs, **parameters},
+            parameters={**own, **parameters},
             program=program or "",
         )
 
@@ -226,28 +240,37 @@ class EncodedMoment:
 
     @property
     def views(self) -> Tensor:
-        """Latents of those of its views that differ, (views, h, dim)."""
+        """Latents of the history in those of its views that differ, (views, h, dim)."""
         return self._distinct[0]
+
+    @property
+    def goals(self) -> Tensor:
+        """The goal in each of ``views``, (views, dim)."""
+        return self._distinct[1]
 
     @property
     def view_rows(self) -> list[tuple[View, int]]:
         """Every view asked for, and its row of ``views``."""
-        return self._distinct[1]
+        return self._distinct[2]
 
     @cached_property
-    def _distinct(self) -> tuple[Tensor, list[tuple[View, int]]]:
+    def _distinct(self) -> tuple[Tensor, Tensor, list[tuple[View, int]]]:
         views, rows = self.latents.views, view_rows(self.asked.asked_views)
-        if (first := equal_rows(views)) is not None:
+        moved = self.asked.apply_to.goal
+        goals = self.latents.extra[1:] if moved else self.goal.expand(len(views), -1)
+        if (first := equal_rows(views, goals)) is not None:
             kept, distinct = np.unique(first.numpy(), return_inverse=True)
-            views = views[torch.from_numpy(kept)]
+            views, goals = (part[torch.from_numpy(kept)] for part in (views, goals))
             rows = [(view, int(distinct[row])) for view, row in rows]
-        return views, rows
+        return views, goals, rows
 
     @cached_property
     def moved(self) -> Tensor:
-        """Distance by which each requested view moved the latents, (views,)."""
+        """Distance by which each requested view moved the latents it changes, (views,)."""
         rows = [row for _, row in self.view_rows]
-        return consistency.encoder_shift(self.clean[None], self.views)[rows]
+        clean = torch.cat([self.clean, self.goal[None]])
+        changed = torch.cat([self.views, self.goals[:, None]], dim=1)
+        return consistency.encoder_shift(clean[None], changed)[rows]
 
     @cached_property
     def motion(self) -> float:
@@ -262,10 +285,12 @@ class EncodedMoment:
         """Predict finite float32 latents (n, J, H, dim) of each candidate of a pool per history.
 
         Histories are latents (n, h, dim), pools (n, J, H, block width), or (1, ...) for one of all.
+        Where views change the goal alone, one rollout of a pool is that of all histories.
         """
         asked, model = self.asked, self.asked.checkpoint.model
+        alike = len(pools) == 1 and not asked.apply_to.history
         latents = asked.engine.rollout_pool(
-            model, histories, asked.past, pools, context, asked.mode
+            model, histories[:1] if alike else histories, asked.past, pools, context, asked.mode
         )
         check_predictions(latents)
-        return latents
+        return latents.expand(len(histories), -1, -1, -1)

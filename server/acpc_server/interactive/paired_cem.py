@@ -37,6 +37,7 @@ from acpc_server.interactive.certificates import (
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
+    Rolled,
     check_held,
     choices_of,
     clean_gaps,
@@ -118,6 +119,7 @@ class _Group:
     """Views that are rolled out together, each with its run."""
 
     views: Tensor  # histories, (views, h, dim)
+    goals: Tensor  # (views, dim)
     runs: list[_Run]
     # Runs whose elites have differed from the clean run's, and so have pools of their own.
     apart: list[int] = field(default_factory=list)
@@ -171,8 +173,8 @@ class PairedCem:
         clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
         size = group_size(moment, 2 * budget.candidates, budget.horizon)
         groups = [
-            _Group(encoded.views[start : start + size], runs[start : start + size])
-            for start in range(0, len(runs), size)
+            _Group(encoded.views[part], encoded.goals[part], runs[part])
+            for part in (slice(start, start + size) for start in range(0, len(runs), size))
         ]
         iterations = [self._iterate(t, clean, groups, context) for t in range(budget.iterations)]
         regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
@@ -234,7 +236,7 @@ class PairedCem:
         seen: list[list[_Costs]] = [[] for _ in groups]
         for piece in pieces:
             rollouts = encoded.rollout(encoded.clean[None], pool[None, piece], context)[0]
-            costs.append(self._costs(rollouts, pool[piece]))
+            costs.append(self._costs(rollouts, pool[piece], encoded.goal))
             for group, own, found in zip(groups, pools, seen, strict=True):
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
         choices = choices_of(pool)
@@ -253,10 +255,11 @@ class PairedCem:
         histories = torch.cat([group.views, group.views[group.apart]])
         rollouts = encoded.rollout(histories, pools, context)
         shared = share_clean(group.views, encoded.clean, rollouts[:count], clean)
-        rolled = clean, shared, encoded.goal
+        rolled = Rolled(clean, shared, encoded.goal, group.goals)
         measures = measure(moment, rolled, pool_cost(moment, pools[0]))
         broken = broken_bounds(encoded.goal, clean, shared, self._weights, measures, costs)
-        own = [self._costs(*pair) for pair in zip(rollouts[count:], pools[count:], strict=True)]
+        alone = zip(rollouts[count:], pools[count:], group.goals[group.apart], strict=True)
+        own = [self._costs(*one) for one in alone]
         return _Costs(measures, broken, own)
 
     def _advance(
@@ -291,10 +294,10 @@ class PairedCem:
             if not same:
                 group.apart.append(row)
 
-    def _costs(self, rollouts: Tensor, pool: Tensor) -> Tensor:
+    def _costs(self, rollouts: Tensor, pool: Tensor, goal: Tensor) -> Tensor:
         """Compute the cost of every candidate of a pool, rolled out, (J, H, dim)."""
         moment = self._moment
-        return costs_of(moment, pool_cost(moment, pool), rollouts, self._encoded.goal)
+        return costs_of(moment, pool_cost(moment, pool), rollouts, goal)
 
     def _certified(self, record: list[PairedIteration]) -> bool:
         """Apply Cor. adaptive-cem-alignment; to return the best candidate needs top-1 too."""
@@ -309,10 +312,10 @@ class PairedCem:
         distinct, rows = torch.unique(every, dim=0, return_inverse=True)
         moment, encoded = self._moment, self._encoded
         pieces = pieces_of(moment, 1, *distinct.shape[:2])
-        found = [
-            self._costs(encoded.rollout(encoded.clean[None], pool[None], context)[0], pool)
-            for pool in (distinct[piece] for piece in pieces)
-        ]
+        found = []
+        for pool in (distinct[piece] for piece in pieces):
+            rollouts = encoded.rollout(encoded.clean[None], pool[None], context)[0]
+            found.append(self._costs(rollouts, pool, encoded.goal))
         costs = torch.cat(found)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
 

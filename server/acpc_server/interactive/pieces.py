@@ -67,17 +67,25 @@ def costs_of(moment: Moment, cost: PoolCost | None, rollouts: Tensor, goal: Tens
     return cost_bounds.goal_costs(rollouts[..., -1, :], goal, reduction=moment.reduction)
 
 
-def bounds_of(
-    moment: Moment, cost: PoolCost | None, rolled: tuple[Tensor, Tensor, Tensor]
-) -> cost_bounds.PoolBounds:
-    """Bound a pool: clean rollouts (J, H, dim), those of views (views, J, H, dim), goal (dim,)."""
-    clean, perturbed, goal = rolled
+class Rolled(NamedTuple):
+    """A pool rolled out from the clean history and from each view."""
+
+    clean: Tensor  # (J, H, dim)
+    perturbed: Tensor  # (views, J, H, dim)
+    goal: Tensor  # (dim,)
+    goals: Tensor  # in each view, (views, dim)
+
+
+def bounds_of(moment: Moment, cost: PoolCost | None, rolled: Rolled) -> cost_bounds.PoolBounds:
+    """Bound a pool that was rolled out."""
+    clean, perturbed, goal, goals = rolled
     if cost is not None:
-        return cost.bounds(clean, perturbed, goal)
+        return cost.bounds(clean, perturbed, goal, goals)
     return cost_bounds.pool_bounds(
         clean[:, -1],
         perturbed[..., -1, :],
         goal,
+        goals,
         reduction=moment.reduction,
         endpoint_tolerance=moment.request.endpoint_tolerance,
     )
@@ -148,12 +156,9 @@ class Measures(NamedTuple):
     steps: Float64[Tensor, "views candidates horizon"]
 
 
-def measure(
-    moment: Moment, rolled: tuple[Tensor, Tensor, Tensor], cost: PoolCost | None
-) -> Measures:
-    """Measure a pool; ``rolled`` is as of :func:`bounds_of`."""
-    clean, perturbed, _ = rolled
-    steps = consistency.step_distances(clean[None], perturbed)
+def measure(moment: Moment, rolled: Rolled, cost: PoolCost | None) -> Measures:
+    """Measure a pool that was rolled out."""
+    steps = consistency.step_distances(rolled.clean[None], rolled.perturbed)
     return Measures(bounds_of(moment, cost, rolled), steps)
 
 

@@ -121,7 +121,7 @@ def check_pool(moment: Moment, shape: tuple[int, ...]) -> None:
     moment.check_work(
         f"{count} candidates of {horizon} steps under the clean history and {views} views",
         count,
-        (1 + views) * horizon,
+        moment.histories * horizon,
         "candidates.shape",
     )
     check_held(moment, horizon, "candidates.shape")

@@ -82,7 +82,10 @@ class JobFilter:
 
 @dataclass(frozen=True)
 class JobRow:
-    """A job on record. Times are seconds since the epoch; a listed job has no result."""
+    """A job on record. Times are seconds since the epoch; a listed job has no result.
+
+    ``phases`` are the seconds of its last run by phase, once that has ended.
+    """
 
     job_id: str
     owner: str  # who submitted it; empty on a server without authentication
@@ -95,6 +98,7 @@ class JobRow:
     attempts: int
     result: Json | None
     failure: JobFailure | None
+    phases: Mapping[str, float]
 
 
 @dataclass(frozen=True)

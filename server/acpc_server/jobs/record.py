@@ -14,7 +14,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from functools import cached_property
@@ -260,6 +260,11 @@ class Record:
         for status in self._listed(workflow_ids=[job_id], status="PENDING"):
             self._dbos.resume_workflow(status.workflow_id, queue_name=QUEUE)
 
+    def keep_phases(self, job_id: str, phases: Mapping[str, float]) -> None:
+        """Record where the time of a job's last run went, beside its result, which holds none."""
+        rounded = {name: round(seconds, 3) for name, seconds in phases.items()}
+        self._dbos.update_workflow_attributes(job_id, {"phases": rounded}, merge=True)
+
     def cancel(self, job_id: str) -> None:
         """Record that a job is cancelled."""
         self._dbos.cancel_workflow(job_id)
@@ -352,6 +357,7 @@ def _row(status: WorkflowStatus) -> JobRow:
         attempts=status.recovery_attempts or 0,
         result=output or None,
         failure=_failure(status) if state is JobState.FAILED else None,
+        phases=(status.attributes or {}).get("phases", {}),
     )
 
 

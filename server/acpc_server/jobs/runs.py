@@ -116,7 +116,9 @@ class JobRun:
             raise _Stop(WITHDRAWN)
         self._show(phase)
         fresh = self._done >= self._recorded
-        found = record_step(phase, self._measured(phase, work) if fresh else {})
+        outcome = self._measured(phase, work) if fresh else {}
+        with self.context.phase("record"):
+            found = record_step(phase, outcome)
         if found is None:
             raise _Stop(WITHDRAWN)
         outcome, ours = found
@@ -140,6 +142,12 @@ class JobRun:
 
         for part in parts:
             yield self(phase, partial(shard, part))
+
+    def phases(self) -> dict[str, float]:
+        """Return the seconds of this run by phase, with the ``other`` ones that are no phase's."""
+        spent = {**self.context.phases, "other": self.context.other_seconds}
+        # A wait is measured from a moment before its phase begins.
+        return {name: max(0.0, seconds) for name, seconds in spent.items()}
 
     def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
         log.info("job_step", step=self._done + 1, steps=self._total, phase=phase)
@@ -262,6 +270,11 @@ class JobRunner:
                 run.context.cancel()
         end = run.run(stamp)
         metrics.job_seconds.labels(kind, end.state).observe(time.monotonic() - started)
+        phases = run.phases()
+        for phase, seconds in phases.items():
+            metrics.job_phases.labels(kind, phase).inc(seconds)
+        if end.state != "withdrawn":
+            self._keep_phases(job_id, phases)
         if end.failure is not None:
             metrics.job_failures.labels(kind, end.failure.code).inc()
         self._leave(job_id, run, end)
@@ -272,6 +285,12 @@ class JobRunner:
         if end.state == "withdrawn" and self.draining.is_set():
             self._closed.wait()  # keeps the queue's slot, so that no further job starts
         return end
+
+    def _keep_phases(self, job_id: str, phases: Mapping[str, float]) -> None:
+        try:
+            self._record.keep_phases(job_id, phases)
+        except RECORD_ERRORS as error:  # DBOS waits until the outcome can be written
+            log.warning("job_database_away", cause=first_line(error))
 
     def _leave(self, job_id: str, run: JobRun, end: End) -> None:
         with self._changed:
@@ -301,6 +320,11 @@ class JobRunner:
         """Return the jobs that run here now."""
         with self._changed:
             return set(self._runs)
+
+    def phases(self, job_id: str) -> Mapping[str, float]:
+        """Return the seconds of a job so far by phase; none when it does not run here."""
+        run = self._runs.get(job_id)
+        return {} if run is None else run.phases()
 
     def progress(self, job_id: str) -> Progress | None:
         """Return how far a job has come; None when it does not run here."""

@@ -365,7 +365,8 @@ class JobService:
                 continue
             done, phase = recorded.get(row.job_id, (0, "waiting"))
             progress = self._progress(row, done, phase, kind.count_steps(spec))
-            jobs.append(Job(**vars(row), spec=spec, progress=progress))
+            phases = row.phases or self._running.phases(row.job_id)
+            jobs.append(Job(**{**vars(row), "phases": phases}, spec=spec, progress=progress))
         return jobs
 
     def _counts(self, row: JobRow) -> bool:

@@ -8,7 +8,6 @@ from acpc_server.numerics import (
     pairing,
     screening,
     updates,
-    verdict,
 )
 from acpc_server.numerics.consistency import horizon_weights
 from acpc_server.numerics.cost_bounds import Reduction, check_tolerance, elite_indices, goal_costs

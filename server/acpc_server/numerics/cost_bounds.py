@@ -1,16 +1,18 @@
 """Cost bounds and certificates for one candidate pool: can a visual change alter the choice?
 
-**Notation** (Prop. exact-cost-certificate in the paper). For a candidate with clean and perturbed
-endpoints x and x~ and the goal g: p = ||x - g||, q = ||x~ - g||, r = ||x - x~||, C = p^2,
-C~ = q^2 and b = r (p + q), so that |C~ - C| <= b.
+**Notation** (Prop. exact-cost-certificate in the paper, where the goal stays). A candidate has the
+endpoint x and the goal g, and under a view x~ and g~. With p = ||x - g||, q = ||x~ - g~||, r = ||x
+- x~||, m = ||g - g~||, C = p^2 and C~ = q^2 let b = (r + m) (p + q). Then |C~ - C| <= b: x~ - g~ is
+(x - g) + (x~ - x) - (g~ - g), so |q - p| <= r + m, and |q^2 - p^2| = |q - p| (q + p). What follows
+uses |C~ - C| <= b alone. m = 0 is the proposition.
 
 **Endpoint tolerance.** Let the true endpoints x' and x~' lie within epsilon of those given. Then
-r' <= r + 2 epsilon, p' <= p + epsilon and q' <= q + epsilon, so b = (r + 2 epsilon) (p + q + 2
+r' <= r + 2 epsilon, p' <= p + epsilon and q' <= q + epsilon, so b = (r + m + 2 epsilon) (p + q + 2
 epsilon) bounds the true cost change |C~' - C'|. It also bounds both true costs around the clean
-cost C of the given endpoints, by the proof of the proposition with x~' or x' in place of x~:
+cost C of the given endpoints, by the proof above with x~' in place of x~, or x' and g of x~ and g~:
 
-    |C~' - C| <= ||x~' - x|| (||x~' - g|| + p) <= (r + epsilon) (p + q + epsilon) <= b
-    |C' - C|  <= ||x' - x||  (||x' - g|| + p)  <= epsilon (2 p + epsilon)         <= b
+    |C~' - C| <= (||x~' - x|| + m) (||x~' - g~|| + p) <= (r + m + epsilon) (p + q + epsilon) <= b
+    |C' - C|  <= ||x' - x||        (||x' - g|| + p)   <= epsilon (2 p + epsilon)             <= b
 
 Hence a gap C_j - C_i > b_j + b_i between given clean costs orders both true costs of i and j.
 
@@ -24,14 +26,14 @@ u) and t stands for products that underflow. With G = 4 (d + 16) u and T = 4 (d 
 
 holds although both sides are rounded themselves, because G exceeds 2 gamma_n by more than the few
 roundings that follow (1 - G and 1 + G are exact). Square roots are correctly rounded; one factor
-1 + G more covers the at most six roundings of the roots, sums and product in b, and another the two
-of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and C + b <=
+1 + G more covers the seven roundings at most of the roots, sums and product in b, and another the
+two of C + b. Differences are moved to the next float64 below. So ``lower`` <= C - b and C + b <=
 ``upper`` are proven for each candidate, and so is every margin. What overflows certifies nothing:
 ``lower`` is minus infinity and b infinity, and nothing is NaN.
 
 **What is reported.** Computed costs carry rounding errors of their own, at most G (C^ + C~^) + T in
 all. The reported b_j includes them and is moved up, so that it bounds both the exact cost change
-and the difference of the two reported costs; where both endpoints are the same it is 0. So the
+and the difference of the two reported costs; where neither endpoint nor goal moves it is 0. So the
 reported excess cost never exceeds its bound either: the proof of Eq. fixed-pool-regret-bound needs
 |C~ - C| <= b alone, and rounding keeps the order of sums and differences. ``lower_j`` > ``upper_i``
 also orders the *computed* costs under both inputs, because G leaves room for their errors, so a
@@ -88,7 +90,7 @@ class PoolBounds:
         lower: Proven lower bounds of C_j - b_j, never reduced, (..., J).
         upper: Proven upper bounds of C_j + b_j, never reduced, (..., J).
         reach: p_j + q_j + 2 epsilon, the factor of r_j in b_j, (..., J).
-        tolerance: epsilon, l2 distance in latent units.
+        slack: m + 2 epsilon, what b_j adds to r_j, in latent units, (..., J).
         divisor: 1 for the sum, the latent width for the mean.
         choices: The first candidate that is the same choice as each; None: all differ.
     """
@@ -100,7 +102,7 @@ class PoolBounds:
     lower: Float64[Tensor, "*views candidates"]
     upper: Float64[Tensor, "*views candidates"]
     reach: Float64[Tensor, "*views candidates"]
-    tolerance: float
+    slack: Float64[Tensor, "*views candidates"]
     divisor: int
     choices: Int64[Tensor, "candidates"] | None = field(default=None, kw_only=True)
 
@@ -154,6 +156,7 @@ def pool_bounds(
     clean: Float[Tensor, "*#views candidates dim"],
     perturbed: Float[Tensor, "*views candidates dim"],
     goal: Float[Tensor, "*#views dim"],
+    moved_goal: Float[Tensor, "*#views dim"] | None = None,
     *,
     reduction: Reduction = "sum",
     endpoint_tolerance: float = 0.0,
@@ -161,20 +164,25 @@ def pool_bounds(
     """Compute costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
 
     ``"sum"`` is the paper's cost; ``"mean"`` divides costs and bounds by the latent width. The
-    bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. Many pools are
+    bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. ``moved_goal`` is
+    the goal of the perturbed costs; None: it stays. Many pools are
     measured at once by leading axes, such as clean endpoints (pools, 1, J, d), perturbed ones
     (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone.
     InvalidArgument: shapes that do not fit, an empty pool, or a number that is not finite.
     """
     check_tolerance(endpoint_tolerance)
-    _check(clean, perturbed, goal)
+    moved_goal = goal if moved_goal is None else moved_goal
+    _check(clean, perturbed, goal, moved_goal)
     width = goal.shape[-1]
     divisor = _divisor(goal, reduction)
-    x, y, g = (latents.to(torch.float64) for latents in (clean, perturbed, goal[..., None, :]))
+    ends = (clean, perturbed, goal[..., None, :], moved_goal[..., None, :])
+    x, y, g, h = (latents.to(torch.float64) for latents in ends)
     clean_square = _squared_distance(x, g)  # (..., J)
-    unmoved = (x == y).all(dim=-1)  # (..., J)
-    perturbed_square = torch.where(unmoved, clean_square, _squared_distance(y, g))  # (..., J)
+    still = (g == h).all(dim=-1)  # (..., 1)
+    unmoved = (x == y).all(dim=-1) & still  # (..., J)
+    perturbed_square = torch.where(unmoved, clean_square, _squared_distance(y, h))  # (..., J)
     displacement_square = _squared_distance(y, x)  # (..., J)
+    goal_square = _squared_distance(h, g)  # (..., 1)
 
     slack = 2 * endpoint_tolerance
     reach = clean_square.sqrt() + perturbed_square.sqrt() + slack
@@ -182,12 +190,13 @@ def pool_bounds(
 
     guard = (width + 16) * 2.0**-51  # G
     floor = 4 * (width + 1) * torch.finfo(torch.float64).tiny  # T
-    clean_upper, perturbed_upper, displacement_upper = (
+    clean_upper, perturbed_upper, displacement_upper, goal_upper = (
         square * (1 + guard) + floor
-        for square in (clean_square, perturbed_square, displacement_square)
+        for square in (clean_square, perturbed_square, displacement_square, goal_square)
     )
     reach_upper = clean_upper.sqrt() + perturbed_upper.sqrt() + slack
-    bound_upper = (displacement_upper.sqrt() + slack) * reach_upper * (1 + guard) + floor
+    added = goal_upper.sqrt().masked_fill(still, 0.0) + slack  # to r, (..., 1)
+    bound_upper = (displacement_upper.sqrt() + added) * reach_upper * (1 + guard) + floor
     rounding = guard * (clean_square + perturbed_square) + floor
     bounds = _above((bound_upper + rounding) * (1 + guard) / divisor)
     return PoolBounds(
@@ -198,7 +207,7 @@ def pool_bounds(
         lower=_or_minus_infinity(_below(clean_square * (1 - guard) - floor - bound_upper)),
         upper=(clean_upper + bound_upper) * (1 + guard),
         reach=reach,
-        tolerance=endpoint_tolerance,
+        slack=added.expand_as(reach),
         divisor=divisor,
     )
 
@@ -237,7 +246,7 @@ def chained_bounds(
         raise InvalidArgument("weights", f"end with {last_weight}; weights lie in [0, 1]")
     if last_weight == 0:
         return torch.full_like(bounds.bounds, math.inf)
-    displacements = acpc / math.sqrt(last_weight) + 2 * bounds.tolerance
+    displacements = acpc / math.sqrt(last_weight) + bounds.slack
     chained = torch.where(displacements > 0, displacements * bounds.reach, 0.0)
     return torch.maximum(chained / bounds.divisor, bounds.bounds)
 
@@ -370,7 +379,7 @@ def _or_minus_infinity(lower: Tensor) -> Tensor:
     return lower.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
-def _check(clean: Tensor, perturbed: Tensor, goal: Tensor) -> None:
+def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, moved_goal: Tensor) -> None:
     if perturbed.shape[-2:] != clean.shape[-2:] or goal.shape[-1:] != clean.shape[-1:]:
         raise InvalidArgument(
             "endpoints",
@@ -379,9 +388,10 @@ def _check(clean: Tensor, perturbed: Tensor, goal: Tensor) -> None:
         )
     if 0 in clean.shape:
         raise InvalidArgument("candidates", f"have endpoints {tuple(clean.shape)}; none may be 0")
-    for name, latents in (("clean", clean), ("perturbed", perturbed), ("goal", goal)):
+    fields = ("clean_endpoints", "perturbed_endpoints", "goal", "moved_goal")
+    for name, latents in zip(fields, (clean, perturbed, goal, moved_goal), strict=True):
         if not torch.isfinite(latents).all():
             raise InvalidArgument(
-                f"{name}_endpoints" if name != "goal" else "goal",
+                name,
                 "hold NaN or infinity; costs and certificates need finite latents",
             )

@@ -2,12 +2,13 @@
 
 **Notation.** A term measures v = x - g, of the latent x after a predicted step, by a seminorm N:
 sqrt(sum w_i v_i^2) (l2) or sum w_i |v_i| (l1), for the mean with w_i / sum w in place of w_i. Its
-cost is f(N), f(n) = n^2 or n. With p = N(x - g), q = N(x~ - g), r = N(x - x~), a tolerance of
-epsilon, which N sees as s = kappa epsilon, and f' = p + q + 2 s for the square and 1 otherwise, b =
-(r + 2 s) f' bounds the change. Costs and bounds of steps and terms are summed with coefficients c
->= 0. What depends on the actions alone, A, is added to the cost and not to the bound.
+cost is f(N), f(n) = n^2 or n. A view has x~ and, where it moves the goal too, g~. With p = N(x -
+g), q = N(x~ - g~), r = N(x - x~), m = N(g - g~), a tolerance of epsilon, which N sees as s = kappa
+epsilon, and f' = p + q + 2 s for the square and 1 otherwise, b = (r + m + 2 s) f' bounds the
+change. Costs and bounds of steps and terms are summed with coefficients c >= 0. What depends on the
+actions alone, A, is added to the cost and not to the bound.
 
-**Prop. term.** |f(q) - f(p)| <= b. By the triangle inequality |q - p| <= r, and |q^2 - p^2| =
+**Prop. term.** |f(q) - f(p)| <= b. By the triangle inequality |q - p| <= r + m, and |q^2 - p^2| =
 |q - p| (q + p). Where each prediction may be off by epsilon in l2, N changes by at most s, with
 kappa = max(w_i)^(1/2) for l2 and (sum w_i^2)^(1/2) for l1 (Cauchy-Schwarz); b then also bounds both
 true costs around the computed clean one.
@@ -25,8 +26,8 @@ Cor. adaptive-cem-alignment hold for C_j and b_j: their proofs use |C~_j - C_j| 
 
 **Prop. chain.** Let ACPC_H^2 = sum_k alpha_k d_k^2, d_k the l2 distance after step k, and m_k the
 sum over terms of c_k kappa (p_k + q_k), or c_k kappa where not squared. Then sum_k m_k d_k, above
-the bound since N(v) <= kappa |v|, is at most ACPC_H (sum_k m_k^2 / alpha_k)^(1/2) by Cauchy-Schwarz
-on (m_k / alpha_k^(1/2)) (alpha_k^(1/2) d_k). For one term at the last step it is Eq.
+what r adds to the bound since N(v) <= kappa |v|, is at most ACPC_H (sum_k m_k^2 / alpha_k)^(1/2) by
+Cauchy-Schwarz on (m_k / alpha_k^(1/2)) (alpha_k^(1/2) d_k). For one term at the last step it is Eq.
 acpc-cost-chain.
 
 **Rounding.** u, t and d are those of ``cost_bounds``; K counts coefficients above 0. The measure m
@@ -79,11 +80,10 @@ class ObjectiveBounds(PoolBounds):
 
     Attributes:
         slopes: How much of each step's l2 displacement the bound holds, (..., J, H).
-        slack: What the tolerance adds to the bound, (..., J).
+        slack: What a moved goal and the tolerance add to the bound, (..., J).
     """
 
     slopes: Float64[Tensor, "*views candidates horizon"]
-    slack: Float64[Tensor, "*views candidates"]
 
 
 class _Term(NamedTuple):
@@ -163,13 +163,18 @@ class PoolCost:
         clean: Float[Tensor, "candidates horizon dim"],
         perturbed: Float[Tensor, "*views candidates horizon dim"],
         goal: Float[Tensor, "dim"],
+        moved_goal: Float[Tensor, "*#views dim"] | None = None,
     ) -> ObjectiveBounds:
-        """Compute costs and cost-change bounds of finite rollouts; axes before J are views."""
-        found = _Sums(perturbed.shape[:-1])
+        """Compute costs and cost-change bounds of finite rollouts; axes before J are views.
+
+        ``moved_goal`` is the goal of the perturbed costs; None: it stays.
+        """
+        found, g = _Sums(perturbed.shape[:-1]), goal.double()
+        h = g if moved_goal is None else moved_goal.double()[..., None, :]
         for term in self._terms:
             for step in _steps(term):
                 x, y = clean[..., step, :].double(), perturbed[..., step, :].double()
-                self._add(found, term, step, x - goal.double(), y - goal.double(), y - x)
+                self._add(found, term, step, x - g, y - h, (y - x, h - g))
         costs, changed = (
             (part + self._added).masked_fill(self.infeasible, math.inf)
             for part in (found.clean, torch.where(found.unmoved, found.clean, found.changed))
@@ -192,24 +197,28 @@ class PoolCost:
             lower=lower.masked_fill(self.infeasible, math.inf),
             upper=(highest + change + self._added + spread).masked_fill(self.infeasible, math.inf),
             reach=torch.ones_like(changed),
-            tolerance=self._tolerance,
             divisor=1,
             slopes=found.slopes.masked_fill(self.infeasible[:, None], 0.0),
             slack=found.slack.masked_fill(self.infeasible, 0.0),
         )
 
     def _add(
-        self, found: _Sums, term: _Term, step: int, x: Tensor, y: Tensor, moved: Tensor
+        self, found: _Sums, term: _Term, step: int, x: Tensor, y: Tensor, moved: tuple[Tensor, ...]
     ) -> None:
-        """Add a step of a term, of latents less the goal, x (J, d) and y, and their difference."""
-        still = (moved == 0).all(dim=-1)  # (..., J)
-        p, r = _distance(x, term), _distance(moved, term)
+        """Add a step of a term, of latents less the goal, x (J, d) and y.
+
+        ``moved`` is how far the latents move, and the goal.
+        """
+        unmoved, goal_stays = ((part == 0).all(dim=-1) for part in moved)
+        still = unmoved & goal_stays  # (..., J)
+        p, r, m = (_distance(part, term) for part in (x, *moved))
         q = torch.where(still, p, _distance(y, term))
         c, grown = term.coefficients[step], 1 + self._guard
-        slack = 2 * term.kappa * self._tolerance * grown
+        tolerated = 2 * term.kappa * self._tolerance * grown
+        slack = ((m + term.floor) * grown).masked_fill(goal_stays, 0.0) + tolerated  # to r
         p_upper, q_upper, r_upper = ((part + term.floor) * grown for part in (p, q, r))
         p_lower = (p - term.floor).clamp(min=0) * (1 - self._guard)
-        factor = p_upper + q_upper + slack if term.asked.squared else torch.ones_like(q)
+        factor = p_upper + q_upper + tolerated if term.asked.squared else torch.ones_like(q)
         found.unmoved &= still
         found.clean = found.clean + c * _cost(p, term)
         found.changed = found.changed + c * _cost(q, term)
@@ -217,8 +226,8 @@ class PoolCost:
         found.lowest = found.lowest + c * _cost(p_lower, term) * (1 - self._guard)
         found.change = found.change + c * (r_upper + slack) * factor * grown
         found.slopes[..., step] += c * term.kappa * factor
-        if slack:  # else an infinite factor would make it NaN
-            found.slack = found.slack + c * slack * factor
+        added = c * slack * factor  # NaN where the factor is infinite and nothing is added
+        found.slack = found.slack + torch.where(slack > 0, added, 0.0)
 
 
 class _Sums:

@@ -258,6 +258,11 @@ class Metrics:
         self.job_seconds = registry.histogram(
             "acpc_job_seconds", text, ("kind", "end"), JOB_BUCKETS
         )
+        text = (
+            "Seconds of the runs of jobs by phase: queue, read, draw, a primitive of the device, "
+            "intervals, record, other. Jobs read and draw while the device computes."
+        )
+        self.job_phases = registry.counter("acpc_job_phase_seconds", text, ("kind", "phase"))
         text = "Time from a job's submission to the begin of its first step."
         self.first_step = registry.histogram("acpc_job_first_step_seconds", text, (), JOB_BUCKETS)
         text = "Shards of jobs that were measured on this server."

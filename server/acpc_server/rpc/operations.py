@@ -96,6 +96,7 @@ def life(job: Job) -> dict[str, Any]:
         "progress": job.progress,
         "attempts": job.attempts,
         "caller": job.owner,
+        "phase_seconds": job.phases,
         **times,
     }
 

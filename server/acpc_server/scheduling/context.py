@@ -5,8 +5,10 @@ from __future__ import annotations
 import enum
 import threading
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 from acpc_server.errors import Cancelled, DeadlineExceeded
@@ -26,6 +28,8 @@ class RequestContext:
         caller: Who asks: what fair turns count by.
         deadline: End of its time by the monotonic clock, or None.
         queue_seconds, compute_seconds: Time its chunks have waited for the device, and held it.
+        phases: Seconds by what the request did: reading, drawing, a primitive of the device,
+            waiting for it (``queue``). What overlaps counts in each.
         calls: Device calls that it takes in all, pieces of drawing included, as far as is known.
         priced: What admission does about them.
         waits: Whether others are ahead of it, so that it may be late because of them.
@@ -45,6 +49,8 @@ class RequestContext:
         self._started = time.monotonic()
         self.deadline = None if seconds is None else self._started + seconds
         self.queue_seconds = self.compute_seconds = 0.0
+        self.phases: dict[str, float] = defaultdict(float)
+        self._under_way, self._since, self._covered = 0, 0.0, 0.0
         self.calls = 0.0
         self.priced: Callable[[float], None] | None = None
         self.waits, self.expected = False, 0.0
@@ -66,6 +72,34 @@ class RequestContext:
             self._waiting = future
         if self.cancelled:
             future.cancel()
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count the time of the block as spent on a phase, in any thread; phases do not nest."""
+        begun = time.monotonic()
+        with self._lock:
+            self._since = self._since if self._under_way else begun
+            self._under_way += 1
+        try:
+            yield
+        finally:
+            ended = time.monotonic()
+            with self._lock:
+                self.phases[name] += ended - begun
+                self._under_way -= 1
+                self._covered += 0.0 if self._under_way else ended - self._since
+
+    def queued(self, seconds: float, primitive: str) -> None:
+        """Count a part of a primitive's phase as spent waiting for the device."""
+        with self._lock:
+            self.queue_seconds += seconds
+            self.phases["queue"] += seconds
+            self.phases[primitive] -= seconds
+
+    @property
+    def other_seconds(self) -> float:
+        """Time since the request began that is no phase's."""
+        return max(0.0, self.total_seconds - self._covered)
 
     def price(self, calls: float) -> None:
         """Add what the request is about to take, in device calls; ResourceExhausted when late."""

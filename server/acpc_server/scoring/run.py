@@ -70,14 +70,15 @@ class ScoreRun:
 
         def read() -> Json:
             card = self._kind.loaded(spec.checkpoint).model.card
-            anchors, identity = self._readers.open(
-                spec.anchors,
-                self._stamp,
-                history=card.history,
-                horizon=spec.protocol.horizon,
-                check=self._context.check,
-                known=before,
-            )
+            with self._context.phase("read"):
+                anchors, identity = self._readers.open(
+                    spec.anchors,
+                    self._stamp,
+                    history=card.history,
+                    horizon=spec.protocol.horizon,
+                    check=self._context.check,
+                    known=before,
+                )
             windows, anchors = anchors.windows, anchors.at_horizon(spec.protocol.horizon)
             labels = torch.from_numpy(anchors.labels)
             states = torch.from_numpy(anchors.endpoint_states)
@@ -159,7 +160,8 @@ class ScoreRun:
         scores = {role: self._summary(part, role) for role in self._shards if eligible}
 
         def weigh(options: EvidenceOptions) -> Evidence:
-            return score.weigh(part, scores, self._context.check, options)
+            with self._context.phase("intervals"):
+                return score.weigh(part, scores, self._context.check, options)
 
         look = take_look(
             weigh,
@@ -187,6 +189,8 @@ class ScoreRun:
         receipt = replace(receipt, parameters={**receipt.parameters, **read_as})
         reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
         verdict = score.judge(spec, dict(scores))
+        with self._context.phase("intervals"):
+            found = score.evidence_of(spec, scores, seen, self._context.check)
         engine.metrics.record_verdict(
             spec.checkpoint.name,
             series_name(spec.perturbation),
@@ -199,7 +203,7 @@ class ScoreRun:
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
-            "evidence": to_plain(score.evidence_of(spec, scores, seen, self._context.check)),
+            "evidence": to_plain(found),
             "receipt": receipt.to_dict(),
             "anchors": opened["anchors"],
             "seen": opened["seen"],

@@ -25,7 +25,9 @@ from acpc.contract import (
     Thresholds,
     Verdict,
     from_plain,
+    screen,
     to_plain,
+    unless_misfit,
 )
 from jaxtyping import Float64, Int64
 from torch import Tensor
@@ -33,7 +35,7 @@ from torch import Tensor
 from acpc_server import evidence
 from acpc_server.encoding import receipt_from_json
 from acpc_server.jobs import Json, pack, unpack
-from acpc_server.numerics import Check, go_on, screening, verdict
+from acpc_server.numerics import Check, go_on, screening
 from acpc_server.scoring.measuring import ShardRecord
 from acpc_server.scoring.spec import Role, ScoreSpec
 
@@ -90,7 +92,7 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
     """Judge the checkpoint, relative to the reference when there is one."""
     score = scores["checkpoint"]
     reference = scores.get("reference", score) if spec.reference is not None else None
-    found = verdict.screen(
+    found = screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
         reference_ir_raw=None if reference is None else reference["ir_raw"],
@@ -98,10 +100,7 @@ def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
         t_ir=spec.thresholds.ir,
         t_sr=spec.thresholds.sr,
     )
-    why = misfit(spec, scores)
-    if not why or found.outcome is Outcome.FAILED:
-        return found
-    return replace(found, outcome=Outcome.DOES_NOT_FIT, summary=f"IR and SR mean nothing: {why}.")
+    return unless_misfit(found, misfit(spec, scores))
 
 
 def misfit(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> str:

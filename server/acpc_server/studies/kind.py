@@ -102,9 +102,10 @@ class StudyJobKind(AnchorJobKind):
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
         history, horizon = self._window(spec)
-        _, identity = self.readers.open(
-            spec.anchors, stamp, history=history, horizon=horizon, check=context.check
-        )
+        with context.phase("read"):
+            _, identity = self.readers.open(
+                spec.anchors, stamp, history=history, horizon=horizon, check=context.check
+            )
         # Rejects anchors that the study cannot use.
         self._measurement(spec, identity)
         return identity

@@ -67,7 +67,8 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
         bench, h, probes = self._bench, self._history, self._study.probes
         now, n = bench.anchors.history, stop - start
         model = bench.checkpoint.model
-        clean = read_inputs(bench.anchors, range(start, stop), range(now - h, now), model)
+        with context.phase("read"):
+            clean = read_inputs(bench.anchors, range(start, stop), range(now - h, now), model)
         blocks = torch.from_numpy(bench.blocks(h, self._study.horizon)[start:stop])
         still = self._predict(clean, blocks, context)  # (n, H, dim)
         norms: tuple[list[Tensor], list[Tensor]] = [], []
@@ -76,7 +77,8 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
         call = frames_per_call(bench.engine.device.type, Priority.JOB, model.card, size, size)
         for rows in torch.split(torch.arange(n * probes), max(1, call // h)):
             anchor = rows // probes
-            signs, normals = self._directions(start + anchor, rows % probes, clean.shape[2:])
+            with context.phase("draw"):
+                signs, normals = self._directions(start + anchor, rows % probes, clean.shape[2:])
             frames, actions = clean[anchor], blocks[anchor]
             # Hutchinson's estimates, then differences from the rollouts of unmoved frames.
             tangents = bench.engine.rollout_tangent(model, frames, signs, actions, context)

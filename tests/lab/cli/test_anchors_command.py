@@ -73,15 +73,18 @@ def test_what_others_wrote_moves_nothing_on_a_terminal(anchors: Acpc, form: str)
 
 
 def test_an_interrupted_upload_goes_on(
-    anchors: Acpc, windows: Path, store: AnchorCounterparty, monkeypatch: pytest.MonkeyPatch
+    anchors: Acpc, tmp_path: Path, store: AnchorCounterparty
 ) -> None:
-    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", ARRAYS["frames"][:3].nbytes)
-    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", 1)
-
+    """Twelve anchors of nearly 4 MiB: two a shard of 8 MiB, and ten in a stream of 32 MiB."""
+    count, steps = ARRAYS["frames"].shape[:2]
+    side = int((2**22 / steps / 3) ** 0.5)
+    noise = np.random.default_rng(3).integers(0, 256, (count, steps, side, side, 3), np.uint8)
+    windows = tmp_path / "large.npz"
+    np.savez(windows, history=np.array(2), **{**ARRAYS, "frames": noise})
     ended = threading.Event()
 
     def interrupt(stored: int) -> None:
-        if stored == 6:
+        if stored == 10:
             store.on_stream_end = lambda _: None
             os.kill(os.getpid(), signal.SIGINT)  # as a terminal does for Ctrl+C
             ended.wait(GENEROUS_SECONDS)  # no answer, so that it ends a command that waits
@@ -91,8 +94,8 @@ def test_an_interrupted_upload_goes_on(
     ended.set()
     assert "run the command again to go on" in broken.stderr
     answer = anchors("anchors", "upload", windows)
-    assert "0 anchors stored already" not in answer.stderr
-    assert [shard.offset for shard in store.shards] == [0, 3, 6, 9]
+    assert ": 10 anchors stored already" in answer.stderr
+    assert [shard.offset for shard in store.shards] == [0, 2, 4, 6, 8, 10]
 
 
 def test_create_list_show_delete(anchors: Acpc, store: AnchorCounterparty) -> None:

@@ -83,7 +83,7 @@ THRESHOLDS = {"thresholds": str(Path(__file__).parents[1] / "thresholds.json")}
 VIEWS = ["--shift", "blur:15", "--draws", 2]
 SETTINGS = {"seed": 3, "anchor": 4, "numeric_mode": "bf16"}
 PLANNER = {"cost_reduction": "mean", "endpoint_tolerance": 0.01,
-           "objective": {"control_weights": [0.1]}}  # fmt: skip
+           "objective": {"control_weights": [0.1]}, "apply_to": "both"}  # fmt: skip
 CEM = {"budget": {"candidates": 32, "elites": 4, "iterations": 3, "horizon": 2},
        "sampling_seed": 5, "returns": "best"}  # fmt: skip
 DRAWN = {"draws": 3, "seed": 3, "horizon": 4}

@@ -21,18 +21,15 @@ b,0,2,0.18,1,90,90
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The paper's pairs beside a bundle of them."""
-    folder = tmp_path_factory.mktemp("bundle")
-    pairs, bundle = folder / "pairs.csv", folder / "shifts"
-    study = acpc_command("study")
-    pairs.write_text(study("paper", "shifts").stdout)
-    answer = study("run", "shifts", "--rows", pairs, "--out", bundle)
+    """A bundle of the paper's pairs."""
+    bundle = tmp_path_factory.mktemp("bundle") / "shifts"
+    answer = acpc_command("study")("run", "shifts", "--rows", "paper", "--out", bundle)
     for line in ("24  0.889      0.882   1.000", "12  0.875", "12  0.900"):
         assert line in answer.stdout
     table, ours, theirs = answer.stdout.partition("in the paper: ")
     assert table.count("boundary") == 3  # two pairs and the column
     assert ours and "BA 0.889, precision 0.882, recall 1.000" in theirs
-    assert f"acpc study verify {bundle}" in answer.stderr
+    assert f"acpc verify {bundle}" in answer.stderr
     return bundle
 
 
@@ -62,16 +59,16 @@ def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
 @pytest.mark.process
 def test_a_study_is_verified_and_drawn_again(acpc: Acpc, written: Path, tmp_path: Path) -> None:
     bundle = Path(shutil.copytree(written, tmp_path / "shifts"))
-    assert acpc("study", "verify", bundle).stdout.startswith("OK:")
+    assert acpc("verify", bundle).stdout.startswith("OK:")
     before = {path: path.read_bytes() for path in bundle.glob("figures/*")}
     for path in before:
         path.unlink()
-    acpc("study", "verify", bundle, code=1)
+    acpc("verify", bundle, code=1)
     acpc("study", "plot", bundle)
     assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
     summary = (bundle / "summary.json").read_text()
     (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
-    answer = acpc("study", "verify", bundle, "-o", "json", code=1)
+    answer = acpc("verify", bundle, "-o", "json", code=1)
     assert "first difference: summary.json has the SHA-256" in answer.stderr
     assert json.loads(answer.stdout)["difference"].startswith("summary.json")
 
@@ -86,7 +83,7 @@ def test_a_bundle_takes_the_thresholds_of_another(
     answer = acpc("study", "run", "thresholds", "--rows", sweep, "--out", chosen)
     assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
     assert " 1-2\n" in answer.stdout
-    header, _, rest = written.with_name("pairs.csv").read_text().partition("\n")
+    header, _, rest = (written / "inputs" / "paper.csv").read_text().partition("\n")
     pairs.write_text(f"{header}\n" + rest.replace("TwoRoom", "a").splitlines()[0] + "\n")
     asked = ("--rows", pairs, "--thresholds-from", chosen, "--out", out, "-o", "json")
     answer = acpc("study", "run", "shifts", *asked)
@@ -96,11 +93,9 @@ def test_a_bundle_takes_the_thresholds_of_another(
     assert pair["reference_score"] == pytest.approx((0.2 - 1) / 0.2)
     manifest = json.loads((out / "study.json").read_text())
     assert [source["kind"] for source in manifest["sources"]] == ["file", "study", "computed"]
-    acpc("study", "verify", out)
+    acpc("verify", out)
 
 
-def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc, tmp_path: Path) -> None:
-    rows = tmp_path / "rows.csv"
-    rows.write_text(acpc("study", "paper", "collapse").stdout)
-    answer = acpc("study", "run", "collapse", "--rows", rows, "--target", "nowhere:1")
+def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc) -> None:
+    answer = acpc("study", "run", "collapse", "--rows", "paper", "--target", "nowhere:1")
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout

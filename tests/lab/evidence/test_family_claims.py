@@ -6,11 +6,11 @@ import pytest
 from acpc.contract import Look, LookStop, SequentialLooks
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Evidence, Outcome
-from acpc_lab.evidence import Family, FamilyWise
+from acpc_lab.evidence import Correction, Family
 from client_messages import sure
 
 PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
-NONE = FamilyWise.NONE
+NONE = Correction.NONE
 
 
 def passing(p: float) -> Evidence:
@@ -91,3 +91,14 @@ def test_cells_of_one_confidence_share_its_error_and_errors_add_up() -> None:
     whole = Family(cells).everywhere([(0, 2), (1, 3)])
     assert [one.p_passed for one in whole] == pytest.approx([0.03, 0.004])
     assert Family([None]).confidence == 1
+
+
+def test_the_share_of_wrong_ones_may_be_bounded_instead() -> None:
+    """0.02 is the second smallest of four: Holm says 0.06, Benjamini and Hochberg 0.04."""
+    cells = [passing(0.02), passing(0.001), passing(0.5), failing(0.001)]
+    found = {method: Family(cells, method).each() for method in Correction}
+    assert [one.outcome for one in found[Correction.BH]] == [PASSED, PASSED, OPEN, FAILED]
+    assert found[Correction.BH][0].p_passed == pytest.approx(0.04)
+    assert found[Correction.BY][0].p_passed == pytest.approx(0.04 * 25 / 12)
+    assert found[Correction.BY][0].outcome is OPEN
+    assert Family(cells, Correction.BH).confidence == pytest.approx(0.95)

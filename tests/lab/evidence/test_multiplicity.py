@@ -1,13 +1,19 @@
-"""Family-wise error control: against references by brute force, and where the truth is known."""
+"""Corrections for many statements: against brute force, and where the truth is known."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from statistics import NormalDist
 
 import numpy as np
 import pytest
 from acpc.arrays import NDArray
-from acpc_lab.evidence import all_hold, any_holds, holm
+from acpc_lab.evidence import (
+    all_hold,
+    any_holds,
+    benjamini_hochberg,
+    benjamini_yekutieli,
+    holm,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -31,18 +37,46 @@ def test_holm_is_the_closed_test_of_bonferroni(p_values: list[float]) -> None:
     assert holm(p_values) == pytest.approx(closed_testing(p_values))
 
 
-@given(FAMILIES, st.data())
+def step_up(p_values: Sequence[float], level: float, dependence: float) -> set[int]:
+    """What Benjamini and Hochberg (1995) reject: up to the last rank whose p-value is small."""
+    n, rejected = len(p_values), set[int]()
+    for rank in range(1, n + 1):
+        smallest = sorted(range(n), key=lambda i: p_values[i])[:rank]
+        if p_values[smallest[-1]] * n * dependence <= rank * level:
+            limit = p_values[smallest[-1]]
+            rejected = {i for i in range(n) if p_values[i] <= limit}
+    return rejected
+
+
+@given(FAMILIES, st.sampled_from([0.01, 0.05, 0.1, 0.3]))
+def test_adjusted_values_reject_what_the_step_up_procedure_does(
+    p_values: list[float], level: float
+) -> None:
+    harmonic = sum(1 / rank for rank in range(1, len(p_values) + 1))
+    for adjust, dependence in ((benjamini_hochberg, 1.0), (benjamini_yekutieli, harmonic)):
+        found = adjust(p_values)
+        for near in (level * (1 - 1e-9), level * (1 + 1e-9)):  # not where rounding decides
+            rejected = {i for i, p in enumerate(found) if p <= near}
+            assert rejected == step_up(p_values, near, dependence) or any(
+                abs(p - near) < 1e-12 for p in found
+            )
+    pairs = zip(benjamini_hochberg(p_values), holm(p_values), strict=True)
+    assert all(least <= most + 1e-12 for least, most in pairs)
+
+
+@pytest.mark.parametrize("adjust", [holm, benjamini_hochberg, benjamini_yekutieli])
+@given(p_values=FAMILIES, data=st.data())
 def test_what_holds_while_a_sweep_runs_holds_when_it_ends(
-    p_values: list[float], data: st.DataObject
+    adjust: Callable[[Sequence[float]], list[float]], p_values: list[float], data: st.DataObject
 ) -> None:
     """A cell that is still to come counts as 1, and no adjusted p-value rises when it arrives."""
     coming = data.draw(st.sets(st.integers(0, len(p_values) - 1)) if p_values else st.just(set()))
-    before = holm([1.0 if i in coming else p for i, p in enumerate(p_values)])
-    assert all(late <= early for early, late in zip(before, holm(p_values), strict=True))
+    before = adjust([1.0 if i in coming else p for i, p in enumerate(p_values)])
+    assert all(late <= early for early, late in zip(before, adjust(p_values), strict=True))
 
 
 def test_nothing_asked_is_nothing_claimed() -> None:
-    assert holm([]) == []
+    assert holm([]) == benjamini_hochberg([]) == benjamini_yekutieli([]) == []
     assert all_hold([]) == any_holds([]) == 1
 
 
@@ -90,3 +124,48 @@ def test_passes_under_every_shift_needs_no_correction_over_shifts() -> None:
     assert LEVEL / 2 < first <= MOST  # of one checkpoint: the whole level is used
     assert share([min(p) <= LEVEL for p in everywhere]) > 2 * LEVEL
     assert share([min(holm(p)) <= LEVEL for p in everywhere]) <= MOST
+
+
+@pytest.mark.parametrize("dependence", [0.0, 0.6])
+def test_of_the_cells_that_are_named_one_in_twenty_does_not_pass_at_most(dependence: float) -> None:
+    """On average over sweeps; independent at the boundary half of one in twenty, as proven."""
+    truth = np.zeros(CHECKPOINTS * SHIFTS)
+    truth[::2] = 3.0
+    measured = p_values(truth, dependence).tolist()
+
+    def named(adjust: Callable[[Sequence[float]], list[float]]) -> tuple[float, float]:
+        """The mean share of wrong ones among those named, and how many rightly are."""
+        found = [np.array(adjust(p)) <= LEVEL for p in measured]
+        wrong = [float(one[truth == 0].sum() / max(1, one.sum())) for one in found]
+        error = float(np.std(wrong)) / SWEEPS**0.5
+        assert np.mean(wrong) <= LEVEL / 2 + 3 * error
+        if not dependence and adjust is benjamini_hochberg:
+            assert np.mean(wrong) >= LEVEL / 2 - 3 * error
+        return float(np.mean(wrong)), float(np.mean([one[truth > 0].sum() for one in found]))
+
+    shares, powers = zip(*map(named, (benjamini_hochberg, benjamini_yekutieli, holm)), strict=True)
+    assert powers[0] > max(powers[1:])  # what it is for
+    assert shares[1] < shares[0]
+
+
+def test_where_cells_depend_badly_yekutieli_holds_and_hochberg_does_not() -> None:
+    """The worst case of Guo and Rao (2008): of 8 true hypotheses, by chance k are at k q / 8."""
+    n, level, random = 8, 0.3, np.random.default_rng(7)
+    harmonic, sweeps = sum(1 / k for k in range(1, n + 1)), 20_000
+    wrong = np.zeros(2)
+    for _ in range(sweeps):
+        p = np.full(n, 1.0)
+        u, size = random.random(), 0
+        for k in range(1, n + 1):  # k of them lie in ((k-1) q/n, k q/n] with chance q / k
+            u -= level / k
+            if u < 0:
+                size = k
+                break
+        low = size * level / n if size else level
+        p[:] = level + (1 - level) * random.random(n)
+        p[random.permutation(n)[:size]] = low - level / n * random.random(size)
+        wrong += [min(adjust(p.tolist())) <= level
+                  for adjust in (benjamini_hochberg, benjamini_yekutieli)]  # fmt: skip
+    rates = wrong / sweeps
+    assert rates[0] == pytest.approx(level * harmonic, abs=0.02)
+    assert rates[1] <= level + 0.01

@@ -13,6 +13,7 @@ from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
 from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
+from public_library import public_solver
 
 pytestmark = pytest.mark.usefixtures("release")
 OPENERS: dict[str, Opener] = {}  # a copy by pickle finds its opener by name
@@ -60,6 +61,31 @@ def test_a_solver_that_is_left_is_as_it_was(
     assert isinstance(hook.attach(left), kind)
     hook.detach(hook.detach(left))
     assert type(left) is kind
+
+
+def test_a_solver_without_callbacks_is_joined_where_it_asks_for_costs(
+    session: Opener, counterparty: Counterparty
+) -> None:
+    """Its one pool is its only iteration; what it minimises is its own again after each solve."""
+    shape = {"shape": (3, 2), "environments": 3, "num_samples": 6}
+    plain = public_solver(rising, kind="PredictiveSampling", **shape, batch_size=2)
+    before = {**vars(plain)}
+    hook = CemCertificates(lambda env: session(env, elite_count=1))
+    attached = hook.attach(hook.attach(plain))
+    attached.solve(rows(3))
+    assert [[item.step for item in hook.iterations[env]] for env in range(3)] == [[0]] * 3
+    assert all(hook.certified(env) for env in range(3))
+    assert [batch[0]["certified"] for batch in hook.history] == [[True, True], [True]]
+    attached.solve(third())
+    assert list(hook.iterations) == [2]
+    asked(counterparty)
+    kind = type(plain).__bases__[1]
+    left = hook.detach(attached)
+    assert type(left) is kind
+    assert vars(left).keys() - {"_acpc_episodes"} == before.keys()
+    assert all(vars(left)[key] is value for key, value in before.items())
+    left.solve(rows(3))
+    assert not counterparty.requests["Plan"]
 
 
 def by_pickle(value: Any) -> Any:

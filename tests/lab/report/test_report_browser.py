@@ -6,9 +6,11 @@ Needs Chromium (``apt-get install chromium``).
 import re
 import shutil
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 
 import pytest
+from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 from programs import missing
 
@@ -167,6 +169,14 @@ def test_without_scripts_the_page_is_whole(browser: Browser, location: str, page
     assert tab.locator("#all tbody tr").first.is_visible()
     assert tab.locator("button").count() == 0
     context.close()
+
+
+def test_figures_have_the_ground_of_the_page(visit: Visit, scheme: str) -> None:
+    shot = Image.open(BytesIO(visit.tab.locator(".panels img").first.screenshot())).convert("L")
+    assert max(shot.getpixel((x, 2)) for x in range(20)) < 40 or scheme == "light"
+    assert min(shot.getpixel((x, 2)) for x in range(20)) > 240 or scheme == "dark"
+    darkest, lightest = shot.getextrema()
+    assert lightest - darkest > 150  # its ink
 
 
 def test_it_prints_light_and_unfolded(browser: Browser, location: str) -> None:

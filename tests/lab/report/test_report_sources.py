@@ -19,7 +19,7 @@ from acpc.contract import (
     Thresholds,
 )
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Checkpoint, CheckpointState, ScoreRequest, save_result
+from acpc_client import ScoreRequest, save_result
 from acpc_client.errors import ArgumentError
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
@@ -32,10 +32,11 @@ from acpc_lab.report import (
     render,
     with_pictures,
 )
-from acpc_lab.sweeps import Cell, Planner, SweepResults, read_spec, recipe
+from acpc_lab.sweeps import Cell, SweepResults, read_spec, recipe
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from report_samples import judged, kept_sweep, side
+from sweep_plans import planned
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz"])
@@ -120,16 +121,9 @@ def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, tmp_path:
     chosen = Thresholds(0.2, source_digest="e" * 64, family="lewm")
     request = dataclasses.replace(REQUEST, anchors=anchors, thresholds=chosen)
     spec = read_spec(json.loads(recipe(request)), "again", tmp_path)
-    listed = [
-        Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, False, None)
-        for name, weights in (("trained", "weights_epoch_3.pt"), ("base", "weights.pt"))
-    ]
-    (cell,) = Planner.of(spec, listed, lambda given: given.drawn or given.set).plan().cells
-    wanted = Cell(
-        request.checkpoint, request.reference, anchors, request.shift, request.protocol,
-        request.thresholds, request.numeric_mode, {},
-    )  # fmt: skip
-    assert cell.id == wanted.id
+    listed = {"trained": ["weights_epoch_3.pt"], "base": ["weights.pt"]}
+    (cell,) = planned(spec, listed).cells
+    assert cell.id == Cell(**vars(request)).id
 
 
 def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ GOLDEN = Path(__file__).with_name("golden")
 WRITTEN: dict[str, tuple[str, ...]] = {
     "cells.csv": (),
     "sweep.json": (),
-    "each.csv": ("--family-wise", "none"),
+    "each.csv": ("--correction", "none"),
     "anchors.csv": ("--anchors",),
 }
 

@@ -11,10 +11,11 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Outcome
 from acpc_client.sync.client import AcpcClient
 from acpc_command import Acpc, acpc_command
-from acpc_lab.evidence import FamilyWise
+from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import Sweep
-from client_messages import score_response, sure
-from job_counterparty import DOCUMENT, JobParty
+from client_messages import score_response, status, sure
+from grpc import StatusCode
+from job_counterparty import DOCUMENT, FAILED, JobParty
 
 PASSES = score_response(
     pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.001, p_failed=1.0)
@@ -53,11 +54,11 @@ def test_rows_hold_intervals_and_both_verdicts(run: Callable[..., Sweep]) -> Non
     barely, open_ = results.rows()
     assert (barely["ir_relative_lower"], barely["ir_relative_upper"]) == (0.1, 0.15)
     assert (barely["delta_score_lower"], barely["confidence"]) == (2.0, 0.95)
-    assert (barely["confident_outcome"], barely["family_wise_outcome"]) == ("passed", "undecided")
-    assert (barely["p_passed"], barely["family_wise_p_passed"]) == (0.04, 0.08)
+    assert (barely["confident_outcome"], barely["corrected_outcome"]) == ("passed", "undecided")
+    assert (barely["p_passed"], barely["corrected_p_passed"]) == (0.04, 0.08)
     assert (open_["doubt"], open_["anchors_to_decide"]) == ("sr", 240)
-    single = results.corrected(FamilyWise.NONE).rows()[0]
-    assert single["family_wise_outcome"] == "passed" and results.rows()[0] == barely
+    single = results.corrected(Correction.NONE).rows()[0]
+    assert single["corrected_outcome"] == "passed" and results.rows()[0] == barely
 
 
 def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
@@ -66,8 +67,8 @@ def test_scores_of_older_servers_have_no_evidence_and_stay_readable(
     """Beside one that has, and as the whole sweep."""
     older, newer = run(OLDER, PASSES).results().rows()
     assert older["outcome"] == "passed" and older["sr"] == 0.97
-    assert older["confident_outcome"] is older["sr_lower"] is older["family_wise_outcome"] is None
-    assert newer["family_wise_outcome"] == "passed" and newer["limit"] is None
+    assert older["confident_outcome"] is older["sr_lower"] is older["corrected_outcome"] is None
+    assert newer["corrected_outcome"] == "passed" and newer["limit"] is None
 
 
 def test_cells_that_stopped_at_different_anchors_compare(run: Callable[..., Sweep]) -> None:
@@ -109,7 +110,7 @@ def acpc(target: str, tmp_path: Path) -> Acpc:
         ([OPEN, FAILS], ["--no-gate"], 0),
         ([PASSES, OLDER], [], 1),
         ([OPEN, NEARLY], [], 5),  # that one of two fails does
-        ([OPEN, NEARLY], ["--family-wise", "none"], 3),
+        ([OPEN, NEARLY], ["--correction", "none"], 3),
     ],
     ids=["passed", "undecided", "failed", "no gate", "older", "barely failed", "one by one"],
 )
@@ -144,7 +145,7 @@ def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty
     assert row.index("PASSED") < row.index("UNDECIDED")  # by the numbers, then for sure
     assert "95 % sure: of 1 checkpoint" in answer.stdout
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
-    alone = acpc("show", "--offline", "--family-wise", "none").stdout
+    alone = acpc("show", "--offline", "--correction", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 
 
@@ -161,3 +162,20 @@ def test_a_reference_whose_latents_have_not_spread_is_named(
         results = sweep_of(name=f"of {spread}", reference="base").run(client, poll=0.01)
         notes = " ".join(results.reference_notes)
         assert ("reference base looks collapsed or untrained" in notes) is named
+
+
+def test_a_sweep_is_a_table_and_a_picture_in_a_notebook(
+    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
+) -> None:
+    party.listing = {"a": ["weights.pt"], "b": ["weights.pt"]}
+    unfit = status(StatusCode.FAILED_PRECONDITION, "no, it, does\nnot fit")
+    party.fates.update(a=deque([unfit]), b=deque([FAILED]))
+    named = [{"name": "a", "labels": {"run": 1, "task": "x"}}, {"name": "b"}]
+    sweep = sweep_of(checkpoints=named, shifts=["resize:0.5"], reference="b")
+    results = sweep.run(client, poll=0.01)
+    frame = results.to_dataframe()
+    assert list(frame["state"]) == ["failed", "succeeded"]
+    assert list(frame.columns) == results.rows().columns
+    shown = results._repr_html_()
+    assert "2 cells: 1 succeeded, 1 failed" in shown and "<td>0.125</td>" in shown
+    assert results.plot()._repr_png_().startswith(b"\x89PNG")

@@ -10,10 +10,9 @@ from acpc.contract import ScoreProtocol
 from acpc_client import AcpcClient
 from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
-from acpc_lab.sweeps import Cell, Depot, Sweep, SweepFolder
-from acpc_lab.sweeps.parts import AnchorPlace
-from acpc_lab.sweeps.plan import SweepPlan
-from test_sweep_plans import planned
+from acpc_lab.sweeps import Cell, Depot, Sweep, SweepFolder, SweepPlan
+from acpc_lab.sweeps.spec import AnchorPlace
+from sweep_plans import planned
 
 Make = Callable[..., Sweep]
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
@@ -42,6 +41,7 @@ ALIKE: list[dict[str, Any]] = [
     {"anchors": {**ROOMS, "seed": 9101}},
     {"seeds": [0]},
     {"numeric_mode": "server_default"},
+    {"checkpoints": [{"name": "a", "labels": {"run": 2}}]},
 ]
 APART: list[dict[str, Any]] = [
     {},
@@ -85,7 +85,8 @@ def test_ids_are_those_that_were_written_down(
 ) -> None:
     cell = cell_of(sweep_of(**LEFT_OPEN | said))
     assert cell.id.removeprefix("a-").removeprefix("gaussian_") == id
-    assert cell.request_id("mine", 1) == request_id
+    assert cell.job_id("mine", 1) == request_id
+    assert len({cell.job_id(name, n) for name in ("mine", "yours") for n in (1, 2)}) == 4
 
 
 @pytest.mark.parametrize(("documents", "different"), [(ALIKE, 1), (APART, len(APART))])
@@ -94,7 +95,7 @@ def test_ids_are_alike_where_the_jobs_are(
 ) -> None:
     cells = [cell_of(sweep_of(**LEFT_OPEN | said)) for said in documents]
     assert len({cell.id for cell in cells}) == different
-    assert len({cell.request_id("mine", 1) for cell in cells}) == different
+    assert len({cell.job_id("mine", 1) for cell in cells}) == different
 
 
 @pytest.mark.parametrize(
@@ -106,11 +107,11 @@ def test_ids_are_alike_where_the_jobs_are(
     ],
 )
 def test_a_dataset_is_frozen_by_the_same_job(
-    said: dict[str, int], request_id: str, client: AcpcClient, tmp_path: Path
+    said: dict[str, int], request_id: str, client: AcpcClient, sweep_of: Make, tmp_path: Path
 ) -> None:
     anchors = AnchorPlace.model_validate({**ROOMS, "freeze": True, **said})
     assert anchors.drawn is not None
-    depot = Depot(client, Link(client), "mine", tmp_path, horizon=8)
+    depot = Depot(sweep_of().spec, client, Link(client), tmp_path)
     assert depot.request_id(anchors, anchors.drawn) == request_id
 
 

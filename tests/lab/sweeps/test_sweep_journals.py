@@ -9,8 +9,7 @@ import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.campaigns import Entry, Journal
-from acpc_lab.sweeps import Sweep, SweepResults, TaskState
-from acpc_lab.sweeps.tasks import SweepFolder
+from acpc_lab.sweeps import Sweep, SweepFolder, SweepResults, TaskState
 from job_counterparty import JobParty
 from test_sweep_plans import CELL
 
@@ -82,6 +81,7 @@ def test_a_result_that_cannot_be_read_is_fetched_again(
     damaged, *_ = sorted((sweep.folder / "results").iterdir())
     for content in (b"", damaged.read_bytes()[:100]):
         damaged.write_bytes(content)
+        assert sorted(item.state.value for item in sweep.results()) == ["queued", "succeeded"]
         assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
     assert set(party.jobs) == jobs
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -15,27 +14,12 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc_client import Checkpoint, CheckpointState
-from acpc_lab.sweeps import Cell, Sweep, SweepFileError
-from acpc_lab.sweeps.parts import AnchorPlace
-from acpc_lab.sweeps.plan import Planner, SweepPlan
+from acpc_lab.sweeps import Cell, Sweep, SweepFileError, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
+from sweep_plans import Shelf, planned
 
 Make = Callable[..., Sweep]
 RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
-
-
-def listed(names: dict[str, list[str]] | list[str]) -> list[Checkpoint]:
-    files = names if isinstance(names, dict) else {name: ["weights.pt"] for name in names}
-    return [
-        Checkpoint(name, weights, CheckpointState.AVAILABLE, 1, None, False)
-        for name, found in files.items()
-        for weights in found
-    ]
-
-
-def planned(sweep: Sweep, names: dict[str, list[str]] | list[str]) -> SweepPlan:
-    return Planner.of(sweep.spec, listed(names), lambda x: x.drawn or x.set).plan()
 
 
 @pytest.mark.parametrize(
@@ -66,7 +50,7 @@ def test_labels_are_numbers_where_they_look_like_it() -> None:
     shown = [as_value(text) for text in ("3", "0.04", "1e-3", "run3", "nan", "inf", "1_0", "")]
     assert shown == [3, 0.04, 0.001, "run3", "nan", "inf", "1_0", ""]
     assert fill("{a}/x-{b}", {"a": "0.00", "b": "1"}) == "0.00/x-1"
-    with pytest.raises(KeyError):
+    with pytest.raises(ValueError, match="names the label 'c', which this item lacks; it has a"):
         fill("{c}", {"a": "1"})
 
 
@@ -106,22 +90,13 @@ def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
 
 
 def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None:
-    asked: list[AnchorPlace] = []
-
-    def store(anchors: AnchorPlace) -> str:
-        asked.append(anchors)
-        return f"{len(asked)}" * 64
-
+    shelf = Shelf()
     anchors = {"dataset": "{task}.h5", "task": "t", "freeze": True}
     group = {"name": "{task}-*", "anchors": anchors}
     sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
-    cells = Planner.of(sweep.spec, listed(["x-1", "x-2", "y-1", "z"]), store).plan().cells
-    assert [str(item.dataset) for item in asked] == [
-        "x.h5",
-        "y.h5",
-        "None",
-    ]
-    assert [item.upload for item in asked] == [None, None, "w.npz"]
+    cells = planned(sweep, ["x-1", "x-2", "y-1", "z"], shelf).cells
+    asked = [(item.dataset, item.upload) for item in shelf.asked]
+    assert asked == [("x.h5", None), ("y.h5", None), (None, "w.npz")]
     found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
     assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]
 
@@ -157,21 +132,6 @@ CELL = Cell(
     numeric_mode=NumericMode.SERVER_DEFAULT,
     labels={"run": 1},
 )
-
-
-def test_ids_are_the_same_wherever_they_are_computed() -> None:
-    relabelled = dataclasses.replace(CELL, labels={"run": 2})
-    again = Cell.from_document(json.loads(json.dumps(relabelled.to_document())))
-    assert again == relabelled
-    assert again.id == CELL.id
-    assert dataclasses.replace(CELL, checkpoint=CheckpointRef("a", "other.pt")).id != CELL.id
-    assert CELL.id.startswith("a-gaussian_noise-0.08-seed0-")
-    ids = {again.request_id(name, attempt) for name in ("mine", "yours") for attempt in (1, 2)}
-    assert len(ids) == 4
-    assert CELL.request_id("mine", 1) in ids
-    assert all(str(uuid.UUID(item)) == item for item in ids)
-    # Written down, so that another release finds the jobs of this one.
-    assert CELL.request_id("mine", 1) == "97861273-225b-5799-9c57-67c152404bae"
 
 
 def test_long_and_strange_names_make_good_file_names() -> None:

@@ -154,7 +154,7 @@ def test_patience_with_an_absent_server_ends(unused_target: str, sweep_of: Make)
 
 def test_a_job_that_was_deleted_is_submitted_again_under_its_id(at: Scene) -> None:
     sweep = at.sweep()
-    sweep.submit(at.client)
+    sweep.run(at.client, follow=False)
     before = list(at.party.jobs)
     at.party.jobs.clear()
     assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
@@ -164,13 +164,13 @@ def test_a_job_that_was_deleted_is_submitted_again_under_its_id(at: Scene) -> No
 def test_submitting_alone_sends_everything_and_watching_sends_nothing(at: Scene) -> None:
     sweep = at.sweep(seeds=list(range(10)), concurrency=1)
     with pytest.raises(FailedPrecondition, match="not submitted yet"):
-        sweep.watch(at.client)
-    results = sweep.submit(at.client)
+        sweep.run(at.client, submit=False)
+    results = sweep.run(at.client, follow=False)
     assert len(at.party.jobs) == 20
     assert not at.party.requests["GetOperation"]
     assert set(states(results)) <= {"queued", "running"}
     at.party.jobs[next(iter(at.party.jobs))].fate = BROKE
-    watched = sweep.watch(at.client, poll=POLL)
+    watched = sweep.run(at.client, poll=POLL, submit=False)
     assert Counter(states(watched)) == {"succeeded": 19, "failed": 1}
     assert len(at.party.requests["ScoreCheckpoint"]) == 20
 
@@ -189,23 +189,13 @@ def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(at: Sce
 def test_cancelled_cells_are_left_alone_until_the_next_run(at: Scene) -> None:
     at.party.looks = 10**6
     sweep = at.sweep()
-    sweep.submit(at.client)
+    sweep.run(at.client, follow=False)
     assert sweep.cancel(at.client) == 2
-    assert states(sweep.watch(at.client, poll=POLL)) == ["cancelled"] * 2
+    assert states(sweep.run(at.client, poll=POLL, submit=False)) == ["cancelled"] * 2
     assert sweep.cancel(at.client) == 0
     at.party.looks = 1
     assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
     assert [item.attempt for item in sweep.results()] == [2, 2]
-
-
-def test_a_score_that_was_lost_is_fetched_again(at: Scene) -> None:
-    sweep = at.sweep()
-    results = sweep.run(at.client, poll=POLL)
-    file = sweep.folder / "results" / f"{results[0].cell.id}.npz"
-    file.unlink()
-    assert states(sweep.results()) == ["queued", "succeeded"]
-    assert sweep.run(at.client, poll=POLL)[0].score == results[0].score
-    assert len(at.party.jobs) == 2
 
 
 def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(at: Scene) -> None:

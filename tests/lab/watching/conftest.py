@@ -7,8 +7,6 @@ from pathlib import Path
 import pytest
 import yaml
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.sweeps import load_spec
-from acpc_lab.watching import Finder, Watch
 from job_counterparty import DOCUMENT, JobParty, target
 from written_weights import saved
 
@@ -55,8 +53,3 @@ def file(tmp_path: Path) -> Path:
     document = {**DOCUMENT, "name": "gate", "checkpoints": ["**"], "shifts": shifts}
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-@pytest.fixture
-def watch(file: Path, root: Path) -> Watch:
-    return Watch(load_spec(file), file.with_name("gate.watch"), Finder(root, "", 0.1))

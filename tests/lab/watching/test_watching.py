@@ -2,6 +2,7 @@
 
 import errno
 import os
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import yaml
 from acpc_client import EvidenceOptions, Outcome
@@ -157,7 +159,7 @@ def test_what_an_arrival_writes_does_not_grow_with_those_before(at: Scene) -> No
     assert len(SweepResults.open(folder)) == 3
     at.run(description="another")
     again = SweepResults.open(folder)
-    assert (again.description, len(again)) == ("another", 3)
+    assert (again.plan.description, len(again)) == ("another", 3)
     assert again.result().request["description"] == "another"
 
 
@@ -381,3 +383,18 @@ def test_the_verdict_is_of_all_cells(at: Scene) -> None:
     assert at.seen == [("a", "weights.pt", Outcome.FAILED)]
     assert at.told[0].to_dict()["verdict"] == "failed"
     assert len(at.told[0].results) == 2
+
+
+@pytest.mark.process
+def test_the_second_process_waits_for_the_death_of_the_first(at: Scene, target: str) -> None:
+    at.write("first")
+    command = ["watch", at.root, "--sweep", at.file, "--target", target, "--interval", "0.1"]
+    with processes.running([sys.executable, "-m", "acpc_lab", *command]) as first:
+        wait_until(lambda: len(at.party.jobs) == 1)
+        with pytest.raises(FailedPrecondition, match="another process"):
+            at.run()
+        first.kill()
+        first.wait()
+        at.write("second")
+        at.run()
+    assert len(at.party.jobs) == 2

@@ -18,7 +18,9 @@ import pytest
 import safetensors.torch
 import torch
 import torch.distributed.checkpoint
+from acpc_server import save_checkpoint
 from acpc_server.cli import app
+from acpc_server.errors import AcpcError
 from acpc_server.importing import find_run
 from acpc_server.importing.reading import read_run
 from acpc_server.models import VIT_SIZES, load_checkpoint
@@ -130,6 +132,11 @@ def test_an_object_is_the_model_that_was_pickled(
         assert told["numbers"]["action_dim"] == {"value": 2, "from": "10 / frameskip"}
         assert [*told["weights"]] == ["weights_epoch_3.pt"]
         check_same(folder, model)
+        if isinstance(whole := wrapped(model.float(), wrapping, beside), nn.Module):
+            save_checkpoint(whole, tmp_path / "saved")
+            config = (tmp_path / "saved/config.json").read_bytes()
+            assert config == (folder / "config.json").read_bytes()
+            check_same(tmp_path / "saved", model)
 
 
 def test_a_run_of_the_paper_is_one_folder(tmp_path: Path) -> None:
@@ -289,6 +296,12 @@ def test_what_the_server_would_compute_otherwise_is_turned_down(tmp_path: Path, 
     edit(model)
     torch.save(model, tmp_path / "a_object.ckpt")
     assert words in rejected(tmp_path / "a_object.ckpt", "--frameskip", 5, tmp_path / "new")
+    if what == "expanded":  # which is a matter of files
+        save_checkpoint(model, tmp_path / "new")
+        return
+    with pytest.raises(AcpcError, match=words.replace("without a module of", "without")):
+        save_checkpoint(model, tmp_path / "new")
+    assert [x.name for x in tmp_path.iterdir()] == ["a_object.ckpt"]
 
 
 CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {

@@ -10,6 +10,7 @@ import pixel_reference as pixels
 import pytest
 import torch
 from acpc.contract import (
+    ApplyTo,
     CleanGaps,
     CostReduction,
     PlanStart,
@@ -28,6 +29,8 @@ from planning_world import (
     noise,
     pool,
 )
+
+APPLIED = (ApplyTo.HISTORY, ApplyTo.GOAL, ApplyTo.BOTH)
 
 
 def answered(
@@ -67,7 +70,9 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
 
     clean = rollouts(encoded(model, request.history))
     for view, images in zip(answer.views, views_of(request.history, 0.08, 2, 1), strict=True):
-        expected = certify(clean, rollouts(model.encode(images)), goal, mean=mean, weights=weights)
+        expected = certify(
+            clean, rollouts(model.encode(images)), (goal, goal), mean=mean, weights=weights
+        )
         for name in ("perturbed_costs", "displacements", "bounds", "chained_bounds",
                      "acpc_one_step", "acpc"):  # fmt: skip
             np.testing.assert_allclose(getattr(view, name), getattr(expected, name), rtol=3e-4)
@@ -87,6 +92,7 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds:
     seen = []
     for seed in range(seeds):
         views = noise(*10.0 ** np.random.default_rng(seed).uniform(-4, -1, 3), draws=3, seed=seed)
+        views = replace(views, apply_to=APPLIED[seed % 3])
         session = world.open(moment(seed, 1 + seed % 3, views=views), model=SEEDS[seed % 3])
         answer = certify_pool(session, pool(seed, candidates=8 + seed % 9), context())
         for view in answer.views:
@@ -99,6 +105,19 @@ def test_certified_views_never_change_the_selection(world: PlanningWorld, seeds:
                 assert set(chosen) == set(answer.clean_elites)
             seen += [view.top1.certified, view.elite.certified]
     assert 0.1 * len(seen) < sum(seen) < 0.9 * len(seen)
+
+
+def test_a_goal_that_moves_alone_takes_one_rollout(world: PlanningWorld) -> None:
+    """Of each candidate, however many views there are; that is what a request may take."""
+    views, steps = noise(0.01, 0.08, draws=3), pool().shape[0] * pool().shape[1]
+    with pytest.raises(InvalidArgument, match="over the limit"):
+        answered(world, moment(views=views), pool(), max_predictions=steps)
+    moved = moment(views=replace(views, apply_to=ApplyTo.GOAL))
+    answer = answered(world, moved, pool(), max_predictions=steps)
+    for view in answer.views:
+        assert (view.displacements == 0).all()
+        assert (view.acpc == 0).all()
+        assert (view.bounds > 0).all()
 
 
 def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
@@ -147,6 +166,7 @@ def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:
         "views": (moment(views=noise(1e-4, 1e-2, 0.07)), pool()),
         "draws": (moment(views=noise(1e-4, 1e-2, 0.08, draws=3)), pool()),
         "seed": (moment(views=noise(1e-4, 1e-2, 0.08, seed=1)), pool()),
+        **{str(x): (moment(views=replace(request.views, apply_to=x)), pool()) for x in APPLIED[1:]},
         "elite_count": (moment(elite_count=5), pool()),
         "reduction": (moment(cost_reduction=CostReduction.SUM), pool()),
         "tolerance": (moment(endpoint_tolerance=1e-3), pool()),

@@ -1,10 +1,12 @@
 """Paired CEM runs: the corollary, the protocol, and the numbers against loops of its own."""
 
+from dataclasses import replace
+
 import numpy as np
 import numpy_reference as metrics
 import pytest
 import torch
-from acpc.contract import PairedPlans, PlanStart
+from acpc.contract import ApplyTo, PairedPlans, PlanStart
 from acpc_server.interactive import EncodedMoment
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.numerics.updates import pool_normals
@@ -35,6 +37,7 @@ def test_runs_certified_at_every_iteration_return_the_same_plan(
     certified = apart = 0
     for seed in range(seeds):
         views = noise(*10.0 ** np.random.default_rng(seed).uniform(-6, -0.5, 4), seed=seed)
+        views = replace(views, apply_to=[*ApplyTo][1 + seed % 3])
         request = moment(seed, 1 + seed % 3, views=views)
         answer = planned(world, request, model=SEEDS[seed % 3], seed=seed, returns=returns)
         for paired in answer.views:
@@ -67,12 +70,11 @@ def test_nothing_is_certified_once_elites_have_differed(world: PlanningWorld) ->
 
 
 def run(
-    session: EncodedMoment, latents: torch.Tensor, budget: CemBudget, seed: int
+    session: EncodedMoment, latents: torch.Tensor, goal: np.ndarray, budget: CemBudget, seed: int
 ) -> tuple[list[np.ndarray], list[list[int]], np.ndarray, np.ndarray]:
     """One CEM run as a loop over candidates: pools, elites, final mean, best of the last pool."""
     mean = np.zeros((budget.horizon, WIDTH))
     std = np.ones((budget.horizon, WIDTH))
-    goal = session.goal.numpy()
     pools, chosen, best = [], [], mean
     for t in range(budget.iterations):
         normals = pool_normals(
@@ -90,20 +92,24 @@ def run(
     return pools, chosen, mean, best
 
 
+@pytest.mark.parametrize("apply_to", list(ApplyTo)[1:], ids=str)
 @pytest.mark.parametrize(
     "seed", [1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 9))]
 )
-def test_both_branches_follow_the_protocol(world: PlanningWorld, seed: int) -> None:
+def test_both_branches_follow_the_protocol(
+    world: PlanningWorld, seed: int, apply_to: ApplyTo
+) -> None:
     """Same start, common random numbers, each its own elites; regret on the clean history."""
-    session = world.open(moment(seed, views=noise(0.02, 0.2, seed=seed)), model=SEEDS[seed % 3])
+    views = replace(noise(0.02, 0.2, seed=seed), apply_to=apply_to)
+    session = world.open(moment(seed, views=views), model=SEEDS[seed % 3])
     answers = {r: PairedCem(session, SMALL, seed, r).run(context()) for r in ("mean", "best")}
-    pools, chosen, mean, best = run(session, session.clean, SMALL, seed)
     goal = session.goal.numpy()
+    pools, chosen, mean, best = run(session, session.clean, goal, SMALL, seed)
     for returns, expected in (("mean", mean), ("best", best)):
         plan = answers[returns].clean_plan
         np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-5)
-    for row, latents in enumerate(session.views):
-        _, others, other_mean, other_best = run(session, latents, SMALL, seed)
+    for row, (latents, moved) in enumerate(zip(session.views, session.goals, strict=True)):
+        _, others, other_mean, other_best = run(session, latents, moved.numpy(), SMALL, seed)
         paired = answers["mean"].views[row]
         np.testing.assert_allclose(paired.perturbed_plan, other_mean, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(

@@ -20,6 +20,7 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem, certify_pool
 from acpc_server.interactive.pieces import (
+    Rolled,
     choices_of,
     join_costs,
     join_measures,
@@ -127,9 +128,9 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     costs = torch.arange(4.0, dtype=torch.float64)
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
     latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
-    clean, views, goal = latents[0], latents[1:], session.goal
-    whole = measure(session.asked, (clean, views, goal), None)
-    parts = [measure(session.asked, (clean[each], views[:, each], goal), None) for each in pieces]
+    whole = Rolled(latents[0], latents[1:], session.goal, session.goals)
+    parts = [Rolled(whole.clean[x], whole.perturbed[:, x], *whole[2:]) for x in pieces]
+    whole, *parts = (measure(session.asked, rolled, None) for rolled in (whole, *parts))
     joined = join_measures(parts, rows)
     assert torch.equal(joined.steps, whole.steps[:, rows])
     assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])

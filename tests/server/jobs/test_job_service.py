@@ -114,6 +114,10 @@ def test_shards_are_steps_in_order_and_are_counted(desk: Desk) -> None:
     assert done.progress.completed == 4
     count = desk.metrics.registry.get_sample_value
     assert count("acpc_job_shards_total", {"kind": "in_shards"}) == 3
+    assert set(done.phases) == {"record", "other"}  # of its last run, on record
+    for phase, seconds in done.phases.items():
+        counted = count("acpc_job_phase_seconds_total", {"kind": "in_shards", "phase": phase})
+        assert counted == pytest.approx(seconds, abs=0.001)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,7 +61,7 @@ def test_no_margin_is_above_the_exact_one_where_numbers_vanish(edge: str) -> Non
         certificate = elite_certificate(bounds, 2)
         chosen = {*elite_indices(bounds.clean_costs, 2).tolist()}
         for view in certificate.certified.nonzero()[:, 0].tolist():
-            exact = exact_margin(clean, perturbed[view], goal, asked, chosen)
+            exact = exact_margin(clean, perturbed[view], (goal, goal), asked, chosen)
             assert exact[0] > 0
             assert float(certificate.margin[view]) <= exact[1]
 

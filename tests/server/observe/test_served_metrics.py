@@ -56,6 +56,7 @@ DOCUMENTED = {
     "acpc_planning_relative_shift": ("histogram", SHIFT),
     "acpc_planning_calls": ("counter", {"checkpoint", "outcome"}),
     "acpc_job_seconds": ("histogram", {"kind", "end"}),
+    "acpc_job_phase_seconds": ("counter", {"kind", "phase"}),
     "acpc_job_first_step_seconds": ("histogram", set()),
     "acpc_jobs_oldest_seconds": ("gauge", set()),
     "acpc_job_failures": ("counter", {"kind", "grpc_code"}),
@@ -200,6 +201,8 @@ def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> N
     assert counts == {**dict.fromkeys(JOB_STATES, 0), "succeeded": 1, "failed": 1}
     assert values(scraped["acpc_job_seconds"], "_count", end="succeeded") == 1
     assert values(scraped["acpc_job_first_step_seconds"], "_count") == 2
+    spent = {s.labels["phase"] for s in scraped["acpc_job_phase_seconds"].samples if s.value}
+    assert spent >= {"queue", "read", "draw", "encode", "rollout", "intervals", "record", "other"}
     failures = {"kind": "score_checkpoint", "grpc_code": "FAILED_PRECONDITION"}
     assert values(scraped["acpc_job_failures"], "_total", **failures) == 1
     assert values(scraped["acpc_checkpoints_loaded"], "loaded") == 2

@@ -16,6 +16,7 @@ from acpc.contract import (
     GaussianNoise,
     Identity,
     NumericMode,
+    Outcome,
     PartnerPast,
     Resize,
     ScoreProtocol,
@@ -27,7 +28,6 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.numerics.screening import invariance_radius
-from acpc_server.numerics.verdict import Outcome
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import measuring, score

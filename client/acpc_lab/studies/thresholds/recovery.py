@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class TaskRecovery(Record):
     """Where a task recovers; means are over its runs.
 
@@ -54,7 +52,6 @@ class TaskRecovery(Record):
     different_label_distance: tuple[float, ...] | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class RunRecovery(Record):
     """Which levels of one run meet the success-rate criterion, and what it asks for, in %.
 

@@ -35,7 +35,6 @@ class ThresholdPair(NamedTuple):
     sr: float
 
 
-@dataclass(frozen=True)
 class ThresholdParameters(Parameters):
     """The search, section "Threshold grids" in the paper.
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from acpc.contract import Record, cell
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Split(Record):
     """Thresholds chosen on the source tasks, and how they do on the test tasks.
 
@@ -55,7 +53,6 @@ class Split(Record):
     family: str = ""
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class SplitMean(Record):
     """Plain averages over splits with a number of source tasks in one range."""
 
@@ -69,7 +66,6 @@ class SplitMean(Record):
     worst_mismatch: float
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class Choice(Record):
     """A pair of thresholds that some split chose.
 
@@ -86,7 +82,6 @@ class Choice(Record):
     family: str
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class FamilyMean(Record):
     """Averages over the splits of one model family.
 
@@ -100,7 +95,6 @@ class FamilyMean(Record):
     several_sources: SplitMean | None
 
 
-@dataclass(frozen=True, repr=False, eq=False)
 class ThresholdSummary(Record):
     """The answer of the threshold study.
 

@@ -13,7 +13,6 @@ from acpc_lab.studies.statistics import SLACK, CleanSeeds, Episodes, Mask, clean
 from acpc_lab.tables import Column, Numbers, Texts, groups
 
 
-@dataclass(frozen=True, eq=False)
 class SweepRows(LevelRows):
     """A row per checkpoint of a training sweep, under one visual shift."""
 

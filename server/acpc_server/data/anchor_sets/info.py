@@ -22,7 +22,6 @@ class AnchorLimits:
     upload_seconds: float  # of an upload after its last shard
 
 
-@dataclass(frozen=True)
 class UploadHeader(contract.UploadHeader):
     """Header of an upload; ``source`` is set when the server draws the set from a dataset.
 

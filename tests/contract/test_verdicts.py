@@ -4,10 +4,10 @@ import math
 
 import numpy_reference as reference
 import pytest
-from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.numerics.verdict import (
+from acpc.contract import (
+    ArgumentError,
+    FailedPrecondition,
     Outcome,
-    check_thresholds,
     relative_ir,
     screen,
     screen_score,
@@ -121,8 +121,8 @@ def test_a_reference_without_ir_is_refused(broken: float) -> None:
     ],
 )
 def test_bad_thresholds_are_refused(t_ir: float, t_sr: float, field: str) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        check_thresholds(t_ir, t_sr)
+    with pytest.raises(ArgumentError) as caught:
+        screen(ir_raw=0.2, sr=1.0, t_ir=t_ir, t_sr=t_sr)
     assert caught.value.field == field
 
 
@@ -139,6 +139,6 @@ def test_bad_thresholds_are_refused(t_ir: float, t_sr: float, field: str) -> Non
 )
 def test_bad_measurements_are_refused(change: dict[str, float | None], field: str) -> None:
     good = {"ir_raw": 0.2, "sr": 1.0, "reference_ir_raw": 1.0, "reference_sr": 1.0}
-    with pytest.raises(InvalidArgument) as caught:
+    with pytest.raises(ArgumentError) as caught:
         screen(t_ir=0.3, t_sr=0.95, **{**good, **change})
     assert caught.value.field == field

@@ -1,0 +1,152 @@
+"""Stored results, judged by other thresholds and asked for again; a model saved from Python."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acpc_client import (
+    AcpcClient,
+    DatasetAnchors,
+    DriftStudy,
+    GaussianNoise,
+    Outcome,
+    Result,
+    Score,
+    Thresholds,
+    load_result,
+    save_result,
+)
+from acpc_command import Acpc, acpc_command
+from acpc_server import save_checkpoint
+from golden import WORLD, write_world
+from paper_runs import world_model
+from server_process import ServerProcess
+
+GOOD, BASE, SHIFT = "two-room-augmented", "two-room-base", GaussianNoise(0.08)
+LIMITS = [(0.3, 0.95), (0.05, 0.95), (0.3, 0.999), (0.02, 1.0), (5.0, 0.01)]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("stored")
+    shutil.copytree(WORLD / "checkpoints", root / "checkpoints")
+    (root / "datasets").mkdir()
+    write_world(root / "datasets")
+    return root
+
+
+@pytest.fixture(scope="module")
+def served(root: Path) -> Iterator[ServerProcess]:
+    with ServerProcess(root / "checkpoints", root / "datasets", root / "state") as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture
+def client(served: ServerProcess) -> Iterator[AcpcClient]:
+    with AcpcClient(served.address) as opened:
+        yield opened
+
+
+@pytest.fixture
+def acpc(served: ServerProcess) -> Acpc:
+    return acpc_command(ACPC_TARGET=served.address)
+
+
+@pytest.fixture
+def anchors(root: Path) -> DatasetAnchors:
+    [dataset] = (root / "datasets").glob("*.h5")
+    return DatasetAnchors(dataset.name, "two-room.yaml", count=40)
+
+
+def test_a_stored_score_is_judged_as_the_server_would(
+    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, tmp_path: Path
+) -> None:
+    def scored(ir: float, sr: float) -> Result:
+        limits = Thresholds(ir, sr)
+        job = client.score_checkpoint(GOOD, anchors, SHIFT, reference=BASE, thresholds=limits)
+        job.result()
+        return Result.of(job.operation())
+
+    for suffix in ("json", "npz"):
+        save_result(scored(*LIMITS[0]), tmp_path / f"score.{suffix}")
+    seen = set()
+    for ir, sr in LIMITS:
+        wanted = scored(ir, sr).answer
+        for suffix in ("json", "npz"):
+            name = tmp_path / f"score.{suffix}"
+            code = {Outcome.PASSED: 0, Outcome.UNDECIDED: 5}.get(wanted.gated("confident"), 3)
+            asked = ("judge", name, "--t-ir", ir, "--t-sr", sr, "--gate", "confident")
+            acpc(*asked, code=code)
+            told = json.loads(acpc(*asked, "-o", "json", code=code).stdout)
+            (tmp_path / "told.json").write_text(json.dumps(told))
+            found: Score = load_result(tmp_path / "told.json").answer
+            assert found.verdict == wanted.verdict
+            assert told["request"]["thresholds"]["ir"] == ir
+            for mine, theirs in (
+                (found.evidence, wanted.evidence),
+                (found.evidence.other, wanted.evidence.other),
+            ):
+                assert (mine.confident_outcome, mine.doubt) == (
+                    theirs.confident_outcome, theirs.doubt,
+                )  # fmt: skip
+                assert mine.score == theirs.score
+            change = [found.evidence.delta_score, wanted.evidence.delta_score]
+            assert change[0].lower == pytest.approx(change[1].lower)
+            assert change[0].upper == pytest.approx(change[1].upper)
+            for name in ("p_passed", "p_failed"):  # what is not known is not said to be sure
+                assert getattr(found.evidence, name) >= getattr(wanted.evidence, name)
+        seen.add(wanted.evidence.confident_outcome)
+    assert seen >= {Outcome.PASSED, Outcome.FAILED}
+
+
+def test_a_result_comes_out_again_until_something_changes(
+    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, root: Path, tmp_path: Path
+) -> None:
+    job = client.score_checkpoint(GOOD, anchors, SHIFT, reference=BASE)
+    job.result()
+    save_result(job.operation(), stored := tmp_path / "score.json")
+    assert acpc("verify", stored).stdout.startswith("OK: ")
+    document = json.loads(stored.read_text())
+    held = document["answer"]["checkpoint"]
+    held["ir_raw"] *= 1 + 1e-6
+    held["anchor_values"]["radius"][3] += 1e-7
+    (changed := tmp_path / "changed.json").write_text(json.dumps(document))
+    told = acpc("verify", changed, code=1)
+    assert "answer.checkpoint.ir_raw" in told.stdout and "1 of 40 differ" in told.stdout
+    assert "numbers alone differ: --within 2e-06" in told.stderr
+    assert acpc("verify", changed, "--within", "1e-5").stdout.startswith("OK: ")
+    weights = root / "checkpoints" / GOOD / "weights.pt"
+    kept = weights.read_bytes()
+    try:
+        shutil.copy(root / "checkpoints" / BASE / "weights.pt", weights)
+        told = acpc("verify", stored, "--within", 1, "-o", "json", code=1)
+        names = [change["what"] for change in json.loads(told.stdout)["changes"]]
+        assert "receipt.checkpoint_digest" in names and "answer.verdict.outcome" in names
+        assert "receipt.anchors_digest" not in names
+    finally:
+        weights.write_bytes(kept)
+    save_result(job.result(), tmp_path / "bare.json")
+    assert "save it with --out" in acpc("verify", tmp_path / "bare.json", code=2).stderr
+
+
+def test_a_study_comes_out_again(
+    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, tmp_path: Path
+) -> None:
+    study = DriftStudy(groups=4, shifts=(SHIFT,))
+    job = client.run_study(GOOD, replace(anchors, count=24), study)
+    job.result()
+    save_result(job.operation(), tmp_path / "study.npz")
+    assert acpc("verify", tmp_path / "study.npz").stdout.startswith("OK: ")
+    wrong = acpc("judge", tmp_path / "study.npz", "--t-ir", 1, code=2).stderr
+    assert "holds a study, wanted a score, as acpc score and acpc show job write it" in wrong
+
+
+@pytest.mark.process  # loads transformers
+def test_a_saved_model_is_served(client: AcpcClient, anchors: DatasetAnchors, root: Path) -> None:
+    card = save_checkpoint(world_model(), root / "checkpoints" / "saved")
+    job = client.score_checkpoint("saved", anchors, SHIFT, reference=BASE)
+    assert job.result().receipt.checkpoint_digest == card.digest

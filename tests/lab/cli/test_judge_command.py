@@ -1,0 +1,114 @@
+"""``acpc judge``: what stored scores say under other thresholds, and how sure that is."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from acpc_client import (
+    Doubt,
+    Evidence,
+    Look,
+    LookStop,
+    Outcome,
+    Score,
+    SequentialLooks,
+    Thresholds,
+    judge_again,
+    save_result,
+)
+from acpc_command import Acpc
+from client_counterparty import Counterparty
+from report_samples import judged, side
+
+REFERENCE = side("two-base", 2.0, 2.0)
+PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
+
+
+def score(push: float = 0.3, *, sure: bool = True) -> Score:
+    return judged(side("two-noise", push, 4.0), REFERENCE, sure=sure)
+
+
+def weighed(made: Score, t_ir: float, t_sr: float) -> Evidence:
+    found = judge_again(made, Thresholds(t_ir, t_sr)).evidence
+    assert found is not None
+    return found
+
+
+def test_no_server_is_asked(acpc: Acpc, counterparty: Counterparty, tmp_path: Path) -> None:
+    for name, push in (("good", 0.3), ("bad", 1.9)):
+        save_result(score(push), tmp_path / f"{name}.json")
+    good, bad = tmp_path / "good.json", tmp_path / "bad.npz"
+    save_result(score(1.9), bad)
+    assert acpc("judge", good).stdout.startswith("PASSED: the screen's sentence")
+    told = acpc("judge", good, "--t-ir", 0.05, code=3).stdout
+    assert told.startswith("FAILED on relative IR") and "at most 0.05" in told
+    told = acpc(
+        "judge", good, bad, "--t-ir", 2, "--t-sr", 0.5, "--junit", tmp_path / "gate.xml"
+    ).stdout
+    assert [line.split()[0] for line in told.splitlines()[1:]] == ["good.json", "bad.npz"]
+    assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
+    acpc("judge", good, bad, code=3)
+    assert not counterparty.requests
+
+
+def test_values_per_anchor_are_not_needed(acpc: Acpc, tmp_path: Path) -> None:
+    made = score()
+    bare = replace(made, checkpoint=replace(made.checkpoint, anchor_values=None))
+    for name, of in (("whole", made), ("bare", bare)):
+        save_result(of, tmp_path / f"{name}.json")
+    asked = ("--t-ir", 0.1, "--t-sr", 0.9, "--gate", "confident", "-o", "json")
+    told = [json.loads(acpc("judge", tmp_path / f"{x}.json", *asked, code=None).stdout)
+            for x in ("whole", "bare")]  # fmt: skip
+    assert told[0]["answer"]["evidence"] == told[1]["answer"]["evidence"]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--t-sr", 1.5], "thresholds.sr: found 1.5"),
+        (["--t-ir", 0], "thresholds.ir: found 0"),
+        (["--gate", "confident"], "this score has no evidence of how sure it is"),
+    ],
+)
+def test_what_cannot_be_judged_is_said(
+    acpc: Acpc, tmp_path: Path, options: list[object], words: str
+) -> None:
+    save_result(score(sure=False), tmp_path / "old.json")
+    assert words in acpc("judge", tmp_path / "old.json", *options, code=None).stderr
+
+
+def test_the_intervals_decide_at_every_threshold() -> None:
+    made = score()
+    assert made.evidence is not None and made.evidence.ir_relative is not None
+    ir, sr = made.evidence.ir_relative, made.evidence.sr
+    low = sr.lower / 2
+    assert weighed(made, ir.upper, low).confident_outcome is PASSED
+    assert weighed(made, ir.upper * 0.999, low).doubt is Doubt.IR
+    assert weighed(made, ir.lower, low).confident_outcome is OPEN
+    assert weighed(made, ir.lower * 0.999, low).confident_outcome is FAILED
+    assert weighed(made, ir.upper, sr.lower).confident_outcome is PASSED
+    both = weighed(made, ir.upper * 0.999, min(1.0, sr.lower * 1.001))
+    assert both.doubt is Doubt.BOTH and both.anchors_to_decide is None
+    sure = weighed(made, ir.upper, low)
+    assert (sure.p_passed, sure.p_failed) == (pytest.approx(0.05), 1)
+    assert sure.score is not None and sure.score.lower >= 0
+
+
+def test_draws_that_anchors_share_decide_nothing() -> None:
+    made = score()
+    assert made.evidence is not None
+    shared = replace(made, evidence=replace(made.evidence, doubt=Doubt.DRAWS))
+    found = weighed(shared, 1000.0, 1e-6)
+    assert (found.confident_outcome, found.doubt) == (OPEN, Doubt.DRAWS)
+
+
+def test_looks_that_were_taken_for_other_thresholds_are_a_little_less_sure() -> None:
+    """Whichever look had been the last, and for whichever error: the larger of both counts."""
+    made = score()
+    looks = (Look(50, 40, 0.00625, 0.0125, 0.4, 0.9), Look(100, 80, 0.04375, 0.0375, 0.01, 1.0))
+    taken = SequentialLooks(0.95, 100, 50, LookStop.DECIDED, looks)
+    stopped = replace(made.evidence, confidence=0.95625, looks=taken)
+    found = weighed(replace(made, evidence=stopped), 1000.0, 1e-6)
+    assert found.looks is not None and found.sure == pytest.approx(1 - 0.0125 - 0.04375)
+    assert {look.p_passed for look in found.looks.looks} == {1.0}
