@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from acpc.contract import NumericMode
@@ -43,6 +42,7 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    Work,
     late,
 )
 
@@ -55,30 +55,6 @@ DRAWING = 2
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Work(Generic[T]):
-    """What the device does for one interactive request, and how its answer is made.
-
-    Attributes:
-        kind: Of one kind may share a call.
-        compute: Called in the device's thread with the payloads of all that share the call, of at
-            most ``max_rows`` together, and a :class:`DeviceContext`; returns an answer, or an error
-            of that request alone, for each. For work that is large it is called in the caller's
-            thread, with the caller's context, and so queues one chunk after another.
-        drawing: Work of drawing its views.
-        finish: Makes the answer of what was computed.
-    """
-
-    primitive: str
-    kind: tuple[Hashable, ...]
-    payload: Any
-    compute: Callable[[Sequence[Any], RequestContext], Sequence[Any]]
-    rows: int
-    max_rows: int
-    drawing: float
-    finish: Callable[[Any], T]
 
 
 class DeviceClient:
@@ -113,8 +89,7 @@ class DeviceClient:
         self.max_latents = MAX_LATENTS
         self.metrics = metrics
         self._drawing = threading.BoundedSemaphore(DRAWING)
-        self._merge = merge
-        self._queue = DeviceQueue(metrics, admission or Admission())
+        self._queue = DeviceQueue(metrics, admission or Admission(), merge=merge)
         self._programs = programs or StepPrograms(metrics, None)
         self._device = Device(device, metrics, self._programs)
         self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
@@ -129,12 +104,12 @@ class DeviceClient:
 
         Raises as :meth:`run`.
         """
-        chunk = self._chunk(work, context, asyncio.get_running_loop())
+        chunk = Chunk(work, context, asyncio.get_running_loop())
         remaining = context.remaining()
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         try:
-            with context.phase(chunk.primitive):
+            with context.phase(work.primitive):
                 self._queue.put(chunk)
                 async with asyncio.timeout(remaining) as limit:
                     return await chunk.future
@@ -154,7 +129,7 @@ class DeviceClient:
         AcpcError: The work's own.
         """
         if not self.is_large(work) and context.priority is Priority.INTERACTIVE:
-            return work.finish(self._result(self._chunk(work, context)))
+            return work.finish(self._result(work, context))
         context.check()
         (outcome,) = work.compute([work.payload], context)
         if isinstance(outcome, AcpcError):
@@ -306,12 +281,11 @@ class DeviceClient:
         Raises DeviceFailed then, and ResourceExhausted where there is no memory for it.
         """
 
-        def known(_: Sequence[None]) -> Sequence[None]:
+        def known() -> None:
             with own_threads(1):  # a second one costs more than it gains
                 check_product(self.device)
-            return [None]
 
-        self._result(Chunk("self_test", "self_test", None, 1, known, context, False, 1))
+        self._result(Work("self_test", (), known, _each, 1), context)
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
@@ -329,26 +303,18 @@ class DeviceClient:
             ready = part if on_cpu else [pinned(x, self.device) for x in part]
             compute, rows = partial(self._device.compute, call, work, *ready), len(part[0])
             if not at_once:
-                chunk = Chunk(call.primitive, "", compute, rows, _each, call.context, False, rows)
-                compute = partial(self._result, chunk)
+                asked: Work[Any] = Work(call.primitive, (), compute, _each, rows)
+                compute = partial(self._result, asked, call.context)
             outputs.append(compute())
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _chunk(self, work: Work[Any], context: RequestContext, loop: Any = None) -> Chunk:  # noqa: ANN401
-        merge = self._merge and work.primitive == "pair"  # certificates follow from one request
-
-        def at_once(payloads: Sequence[Any]) -> Sequence[Any]:
-            return work.compute(payloads, DeviceContext())
-
-        sizes = work.rows, at_once, context, merge, work.max_rows
-        return Chunk(work.primitive, work.kind, work.payload, *sizes, loop)
-
-    def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
-        """Queue a chunk and wait for its answer in this thread."""
-        context, future = chunk.context, chunk.future
+    def _result(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
+        """Have the device compute work in one call, and wait for its answer in this thread."""
+        chunk = Chunk(work, context)
+        future = chunk.future
         context.check()
         try:
-            with context.phase(chunk.primitive):
+            with context.phase(work.primitive):
                 self._queue.put(chunk)
                 context.wait_on(future)
                 return future.result(context.remaining())
@@ -360,5 +326,5 @@ class DeviceClient:
             raise DeadlineExceeded(PASSED) from None
 
 
-def _each(payloads: Sequence[Callable[[], Tensor]]) -> Sequence[Tensor]:
+def _each(payloads: Sequence[Callable[[], Any]], _: RequestContext) -> Sequence[Any]:
     return [compute() for compute in payloads]

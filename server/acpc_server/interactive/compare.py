@@ -36,7 +36,6 @@ from acpc_server.encoding import (
 from acpc_server.engine import (
     CachedCheckpoint,
     DeviceClient,
-    Work,
     equal_rows,
     held_rows,
     require_mode,
@@ -45,7 +44,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Priority, RequestContext, Work
 
 
 @dataclass(frozen=True)
@@ -140,6 +139,7 @@ class PairComparer:
             max_rows=self._encoder.frames_per_call(model, history),
             drawing=drawing,
             finish=finish,
+            merges=True,
         )
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:
