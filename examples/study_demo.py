@@ -64,8 +64,8 @@ def _finding(name: str, found: dict[str, Any]) -> str:
             for one in found["spaces"]:
                 far[one["level"] > 0].append(one["median_ratio"])
             plain, trained = (sum(part) / len(part) for part in far.values())
-            reach = "of the distance to the nearest other history"
-            return f"views lie {plain:.2f} {reach} away, augmented {trained:.2f}"
+            reach = "times as far as the nearest other history"
+            return f"views lie {plain:.2f} {reach}, of augmented checkpoints {trained:.2f}"
         case "horizons":
             return f"at every horizon and quantile at most {found['largest']:.2f} of IR is left"
         case "collapse":
@@ -110,7 +110,7 @@ def main() -> None:
                     sys.exit(1)
             summary = json.loads((folder / "summary.json").read_text())["answer"]
             findings.append(f"{name}: {_finding(name, summary)}")
-    print("\n", *findings, sep="\n")
+    print("", *findings, sep="\n")
     print(f"\nTables (*.txt), rows, summaries and figures of every study: {out}")
 
 

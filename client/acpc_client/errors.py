@@ -52,6 +52,9 @@ __all__ = [
     "from_status", "passing",
 ]  # fmt: skip
 
+_CLASSES = {
+    cls.code: cls for cls in AcpcError.__subclasses__() if cls.__module__ == AcpcError.__module__
+}
 # What the caller can set here, which the server does not know.
 _HINTS = {
     "UNAUTHENTICATED": "give a token (token=, ACPC_TOKEN_FILE or ACPC_API_KEY) or a client "
@@ -118,14 +121,6 @@ def extended(error: AcpcError, words: str) -> AcpcError:
     return error
 
 
-_CLASSES: dict[str, type[AcpcError]] = {
-    cls.code: cls
-    for cls in (
-        InvalidArgument, NotFound, AlreadyExists, FailedPrecondition, PermissionDenied,
-        Unauthenticated, ResourceExhausted, DeadlineExceeded, Cancelled, Aborted, OutOfRange,
-        Unavailable, Unimplemented, DataLoss, Internal, Unknown,
-    )
-}  # fmt: skip
 _NAMES: dict[int, str] = {status.value[0]: status.name for status in grpc.StatusCode}
 
 

@@ -71,25 +71,6 @@ def test_views_of_the_callers_own_travel_as_frames(
 
 
 @pytest.mark.parametrize(
-    ("argument", "options"),
-    [
-        ("perturbations", {"views": np.zeros((1, 3, 4, 5, 3), "u1")}),
-        ("history.dtype", {"history": np.zeros((3, 4, 5, 3))}),
-        ("timeout", {"timeout": 0}),
-    ],
-)
-def test_what_cannot_be_sent_is_refused_by_name_and_not_sent(
-    argument: str, options: dict[str, Any], side: Any, counterparty: Counterparty,
-    history: np.ndarray, blocks: np.ndarray,
-) -> None:  # fmt: skip
-    given = {"history": history, "action_blocks": blocks, "perturbations": Identity(), **options}
-    with pytest.raises(ArgumentError) as caught:
-        side.ask(lambda client: client.compare_pair("a", **given))
-    assert caught.value.argument == argument
-    assert not counterparty.requests
-
-
-@pytest.mark.parametrize(
     ("goal", "kind"),
     [(np.zeros((4, 5, 3), np.uint8), "frame"), (np.zeros(6, np.float32), "latent")],
 )

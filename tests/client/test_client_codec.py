@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from acpc.contract import Axes, PoolCertificate, read_tensor, write_tensor
+from acpc.contract import PoolCertificate, read_tensor, write_tensor
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 from acpc_client.errors import ArgumentError, MalformedAnswer
@@ -46,35 +46,6 @@ def test_a_dtype_without_a_place_on_the_wire_is_refused_by_name(array: np.ndarra
         write_tensor(array, "history")
     assert caught.value.argument == "history"
     assert isinstance(caught.value, ValueError)
-
-
-@pytest.mark.parametrize(
-    "array",
-    [
-        np.zeros((2, 4, 4, 3), np.float32),
-        np.zeros((2, 4, 4, 4), np.uint8),
-        np.zeros((4, 4, 3), np.uint8),
-        np.zeros((), np.uint8),
-    ],
-)
-def test_frames_are_uint8_rgb_with_every_axis(array: np.ndarray) -> None:
-    with pytest.raises(ArgumentError, match=r"wanted uint8 \(h, height, width, 3\)"):
-        Axes("h, height, width, 3", of_frames=True).check(array, "history")
-
-
-def sent(array: np.ndarray, name: str, axes: str) -> tensor_pb2.Tensor:
-    held = Axes(axes, of_frames=False)
-    held.check(held.converted(array), name)
-    return write_tensor(held.converted(array), name)
-
-
-def test_blocks_become_float32_and_integers_are_refused() -> None:
-    message = sent(np.array([[0.1, 0.2]]), "blocks", "n, width")
-    assert message.dtype == tensor_pb2.DTYPE_FLOAT32
-    assert np.array_equal(read_tensor(message, "x"), np.array([[0.1, 0.2]], np.float32))
-    for wrong in (np.array([[1, 2]]), np.array([0.5])):
-        with pytest.raises(ArgumentError, match=r"blocks.*: found .* wanted float32 \(n, width\)"):
-            sent(wrong, "blocks", "n, width")
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """The converter between dataclasses and messages: what it reads, writes and rejects."""
 
 from dataclasses import field
-from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import numpy as np
@@ -11,7 +10,6 @@ from acpc.contract import ArgumentError, Codec, NumericMode, Record, Timing, Wir
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,
-    perturbation_pb2,
     receipt_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -51,20 +49,6 @@ class Table(Record, Wire[study_service_pb2.RunStudyResponse]):
     columns: tuple[Arrays, ...]
 
 
-class Registered(Wire[perturbation_pb2.RegisteredPerturbation]):
-    """A map."""
-
-    name: str
-    parameters: dict[str, float]
-
-
-class Moments(Wire[anchor_service_pb2.AnchorSet]):
-    """Times."""
-
-    create_time: datetime | None
-    expire_time: datetime | None = None
-
-
 def test_absent_and_zero_fields_take_the_default() -> None:
     assert Source.from_message(anchor_service_pb2.DatasetAnchors()) == Source("")
     given_zero = anchor_service_pb2.DatasetAnchors(dataset="d", count=0, seed=0)
@@ -102,18 +86,6 @@ def test_seconds_survive_to_the_nanosecond(seconds: float) -> None:
     message = Timing(total=seconds).to_message()
     assert message.total.ToNanoseconds() == round(seconds * 1e9)
     assert Timing.from_message(message).total == pytest.approx(seconds, abs=1e-9)
-
-
-@given(st.datetimes(datetime(1990, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC)))
-def test_times_survive_to_the_microsecond(moment: datetime) -> None:
-    elsewhere = moment.astimezone(UTC) + timedelta(0)
-    assert Moments.from_message(Moments(elsewhere).to_message()) == Moments(moment)
-
-
-@given(st.dictionaries(st.text(max_size=8), st.floats(allow_nan=False), max_size=3))
-def test_maps_survive(parameters: dict[str, float]) -> None:
-    sent = Registered("plugin", parameters)
-    assert Registered.from_message(sent.to_message()) == sent
 
 
 def test_errors_name_the_path_of_the_field() -> None:

@@ -8,7 +8,7 @@ import pytest
 from acpc.contract import AnchorSource, FailedPrecondition
 from acpc.datasets import TaskPreset, action_variants, draw_windows, parse_task
 from acpc.datasets.hdf5 import Hdf5Dataset
-from acpc.datasets.statistics import StatisticsCache
+from acpc.datasets.normalisers import StatisticsCache
 from public_dataset import EPISODES, public_columns, write_public_dataset
 
 HISTORY, HORIZON, SKIP, COUNT = 2, 3, 3, 20

@@ -128,8 +128,8 @@ def _views(options: Mapping[str, Any]) -> contract.Views:
         found = "both" if specs else "neither"
         raise ArgumentError("perturbations", f"found {found}, wanted perturbations or views")
     if own is not None:
-        applied = options.get("apply_to")
-        if applied in (contract.ApplyTo.GOAL, contract.ApplyTo.BOTH):
+        history = contract.ApplyTo.HISTORY
+        if (applied := options.get("apply_to") or history) != history:
             said = f"found {applied}, but views of your own are of the history; give perturbations"
             raise ArgumentError("apply_to", said)
         views: Array = own

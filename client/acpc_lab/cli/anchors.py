@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -24,7 +24,6 @@ app = group(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Made(AnchorCount):
     """How windows are drawn from a dataset, here or at the server, and the set that they make.
 
@@ -47,7 +46,6 @@ class _Made(AnchorCount):
 
 
 @app.command("upload", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Upload(_Made, Followed, Server):
     r"""Stores windows that lie here at the server, as an anchor set.
 
@@ -158,7 +156,6 @@ class Upload(_Made, Followed, Server):
 
 
 @app.command("create", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Create(_Made, Printed, Server):
     r"""Makes an anchor set from a dataset that the server can see.
 

@@ -1,6 +1,6 @@
 """``acpc check-fit``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import typer
 from acpc_client import (
@@ -20,7 +20,6 @@ _ANCHORS = 64
 _CODES = {FitOutcome.FITS: Exit.OK, FitOutcome.DOES_NOT_FIT: Exit.SCREEN_FAILED}
 
 
-@dataclass(frozen=True, kw_only=True)
 class CheckFit(OnAnchors, Followed, Server):
     r"""Does this checkpoint predict these data at all?
 

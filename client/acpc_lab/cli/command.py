@@ -1,7 +1,8 @@
 """Commands as dataclasses: the fields are the options, ``run`` is what the command does.
 
-Commands that share options inherit them from one dataclass. This module is read at run time by
-typer, and so are those that declare options: their annotations are no strings.
+Every class below ``Options`` is one, without a decorator. Commands that share options inherit them
+from one class. This module is read at run time by typer, and so are those that declare options:
+their annotations are no strings.
 """
 
 import inspect
@@ -10,14 +11,14 @@ import re
 import shutil
 import textwrap
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from inspect import cleandoc
-from typing import Any, ClassVar, get_args, get_type_hints
+from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
 
 import typer
 from acpc import contract
 from acpc.console import CommandGroup
-from acpc.contract import Wire, WireEnum, bounds_of
+from acpc.contract import Frozen, Wire, WireEnum, bounds_of
 from typer.core import TyperCommand
 
 SERVER = "Server"
@@ -83,8 +84,8 @@ def _plain_flags(params: list[Any]) -> None:
             param.metavar = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Options(Frozen, kw_only=True):
     """Base of every command, and of options that several commands share.
 
     Attributes:

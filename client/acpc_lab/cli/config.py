@@ -1,6 +1,5 @@
 """``acpc config``."""
 
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 import typer
@@ -21,7 +20,6 @@ _ROWS = (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Config(Printed):
     """Keeps connections as profiles: which server, and how to get in.
 

@@ -2,7 +2,6 @@
 
 import enum
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -48,7 +47,6 @@ _MODE = keys_of(PairRequest, ("numeric_mode",))
 _BUDGET = keys_of(CemBudget, ("candidates", "elites", "iterations", "horizon"), "budget")
 
 
-@dataclass(frozen=True, kw_only=True)
 class _Asked(Printed, Server):
     """What every interactive command takes: a checkpoint, an input and other views.
 
@@ -93,7 +91,6 @@ class _Asked(Printed, Server):
         return {**dict.fromkeys(optional), **arrays, **views, **more}
 
 
-@dataclass(frozen=True, kw_only=True)
 class Compare(_Asked):
     r"""Do two views of one history lead to the same predicted future?
 
@@ -123,7 +120,6 @@ class Compare(_Asked):
         self.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Certify(_Asked):
     r"""Can this visual change alter the planner's choice among these candidates?
 
@@ -180,7 +176,6 @@ class Certify(_Asked):
             _demand(_met(result.answer, require), f"--require {require}", self)
 
 
-@dataclass(frozen=True, kw_only=True)
 class PlanPaired(_Asked):
     r"""Does this visual change alter the plan that CEM returns?
 

@@ -1,7 +1,6 @@
 """``acpc diff``."""
 
 import enum
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -34,7 +33,6 @@ class DiffGate(enum.StrEnum):
     NO_WORSE = "no-worse"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Diff(Printed, Server):
     """Compares two checkpoints that were scored on the same anchors.
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import typer
@@ -29,7 +28,6 @@ from acpc_lab.cli.options import (
 from acpc_lab.cli.progress import counted
 
 
-@dataclass(frozen=True, kw_only=True)
 class ScoreOptions(Followed):
     """What is done with the score of a job that is followed."""
 

@@ -1,6 +1,5 @@
 """``acpc init``."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +15,6 @@ _ASK = "[proposed]"
 _KNOWN = ("pixels", "action", "state", "frameskip", "history")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Init(Options):
     """Writes a file to begin with: a task file for a dataset, or a sweep file.
 

@@ -3,7 +3,6 @@
 import contextlib
 import inspect
 import json
-from dataclasses import dataclass
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -34,7 +33,6 @@ _SHIFTS = tuple(
 )
 
 
-@dataclass(frozen=True, kw_only=True)
 class List(Printed, Server):
     """Lists what a server holds, and what options can name.
 
@@ -111,7 +109,6 @@ def _shift(choice: str) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, kw_only=True)
 class Show(ScoreOptions, Server):
     """Shows one checkpoint, anchor set or job, and a job's answer when it has one.
 
@@ -208,7 +205,6 @@ def show_checkpoint(checkpoint: Checkpoint, form: Format) -> None:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Load(Printed, Server):
     """Reads a checkpoint onto the device, or frees its memory there.
 
@@ -238,7 +234,6 @@ class Load(Printed, Server):
         show_checkpoint(now, self.form)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Cancel(Server):
     """Asks for a job, or for every job of a sweep, to be cancelled; each ends as soon as it can.
 
@@ -274,7 +269,6 @@ class Cancel(Server):
         render.line(f"{name}: {ended if now.done else 'cancellation requested'}")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Delete(Server):
     """Removes an anchor set that no job needs, or forgets a job that has ended.
 

@@ -1,6 +1,6 @@
 """``acpc judge``."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,7 +16,6 @@ from acpc_lab.cli.options import Gate, GateOption, Printed, reported
 from acpc_lab.cli.protocol import calibrated
 
 
-@dataclass(frozen=True, kw_only=True)
 class Judge(Printed):
     """What do stored scores say under other thresholds?
 

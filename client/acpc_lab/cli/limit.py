@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +18,6 @@ from acpc_lab.cli.score import Asked
 _LEFT = "interrupted: the jobs go on at the server; the same command goes on with them"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Limit(Asked, Followed, Server):
     r"""Up to which severity does this checkpoint pass?
 

@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -66,7 +65,6 @@ Concurrency = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Printed(Options):
     """How an answer is printed.
 
@@ -94,7 +92,6 @@ class Printed(Options):
             show()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Followed(Printed):
     """How an answer that takes a while is printed.
 
@@ -105,7 +102,6 @@ class Followed(Printed):
     quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=render.be_quiet)] = False
 
 
-@dataclass(frozen=True, kw_only=True)
 class Server(Options):
     """The server to ask. How to get in is said by a profile, or by variables (`acpc config`).
 
@@ -309,7 +305,6 @@ def _listed(episodes: str | None) -> str | None:
         raise typer.BadParameter(wrong, param_hint="--episodes") from error
 
 
-@dataclass(frozen=True, kw_only=True)
 class AnchorCount(Options):
     """How many anchors are drawn from a dataset."""
 

@@ -1,7 +1,6 @@
 """``acpc report``."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
@@ -37,7 +36,6 @@ class Sources(NamedTuple):
     access: Access = Access()
 
 
-@dataclass(frozen=True, kw_only=True)
 class Report(Server):
     """Writes the report of a sweep or of jobs: one HTML file that needs no network.
 

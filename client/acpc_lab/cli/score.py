@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import typer
@@ -52,7 +52,6 @@ _KEYS = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class OnAnchors(AnchorCount):
     """A checkpoint, and the anchors that it is measured on.
 
@@ -84,7 +83,6 @@ class OnAnchors(AnchorCount):
         )
 
 
-@dataclass(frozen=True, kw_only=True)
 class Asked(OnAnchors):
     """What is scored, on which anchors, and how.
 
@@ -138,7 +136,6 @@ class Asked(OnAnchors):
         return anchors, how
 
 
-@dataclass(frozen=True, kw_only=True)
 class Score(Asked, ScoreOptions, Server):
     r"""Is this checkpoint fit to ship under a visual shift?
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,7 +54,6 @@ def keys_of_study(study: studies.Study) -> Keys:
 
 
 @app.command("run", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Run(Followed, AnchorCount, Server):
     """Makes a study, from rows that were measured before or from checkpoints at a server.
 
@@ -277,7 +275,6 @@ def _explained(study: studies.Study) -> Iterator[str]:
 
 
 @app.command("plot", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Plot(Options):
     """Draws the figures of a study again, from its rows. Needs no server and no GPU.
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -40,7 +39,6 @@ Out = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True)
 class _File(Server):
     """A sweep file, and the server of the sweep.
 
@@ -60,7 +58,6 @@ class _File(Server):
 
 
 @app.command("run", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Run(Followed, _File):
     r"""Runs a sweep: submits its cells, follows them, keeps their scores beside the file.
 
@@ -165,7 +162,6 @@ class Run(Followed, _File):
 
 
 @app.command("show", cls=Command)
-@dataclass(frozen=True, kw_only=True)
 class Show(Printed, _File):
     """Shows what was measured so far; of a sweep that has not begun, the cells it would have.
 

@@ -3,7 +3,7 @@
 import math
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,6 @@ import typer
 from acpc.contract import ArgumentError, Record, ScoreRequest, StudyRequest, from_plain
 from acpc_client import AcpcClient, Result, load_result
 
-from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import follow
 from acpc_lab.cli.options import Exit, Followed, Server, reported
@@ -19,6 +18,8 @@ from acpc_lab.tables import ABSENT, gap, in_short, leaves, named
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
 """What computed, which may be another where numbers are the same."""
+_ROUNDED = {"summary", "notes", "method", "rounding_floor"}
+"""What follows from the last digits: words, and how far rounding reaches on a device."""
 
 
 class Change(Record, repr=False):
@@ -55,7 +56,6 @@ class Repetition(Record, repr=False):
     computed_by: dict[str, tuple[str, str]]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Verify(Followed, Server):
     """Does a stored result come out again?
 
@@ -114,6 +114,8 @@ class Verify(Followed, Server):
             render.note(f"numbers alone differ: --within {2 * max(numbers):.0e} allows for it")
 
     def _study(self) -> None:
+        from acpc_lab import studies  # noqa: PLC0415  slow to import
+
         found = studies.verify(self.source)
         if self.json or found.difference is None:
             what = f"{found.study} study {found.digest}"
@@ -131,8 +133,8 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     """
     kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
     if held.kind not in kinds:
-        wrong = f"{source} holds a {held.kind}; what can be asked again is a score or a study"
-        raise ArgumentError("RESULT", f"{wrong}: frames of other requests are kept as digests")
+        wanted = "wanted a score or a study: no other file holds a request that can be sent again"
+        raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
@@ -149,13 +151,14 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
     """Compares all that a file says with what the same request has now.
 
     Values of arrays are counted by the array. What the file lacks is not compared, as of an older
-    release, or where values per anchor were left out.
+    release, or where values per anchor were left out; what follows from last digits only where
+    every bit counts.
     """
     found, wanted = (dict(_said(one)) for one in (held, now))
     arrays: dict[str, list[Any]] = {}
     for path, value in found.items():
-        inside = value is None and any(other[: len(path)] == path for other in wanted)
-        if not inside or path in wanted:
+        grown = value is None and path not in wanted  # into what the file's release lacked
+        if not grown and not (within and _ROUNDED & {*path}):
             name = named(tuple(step for step in path if isinstance(step, str)))
             arrays.setdefault(name, []).append((value, wanted.get(path, ABSENT)))
     changes, largest = [], 0.0

@@ -126,7 +126,6 @@ class _Reporter:
             publish("acpc watch", self.cases, junit, str(sweep))
 
 
-@dataclass(frozen=True, kw_only=True)
 class Watch(Followed, Server):
     r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
 

@@ -205,12 +205,13 @@ class Planner:
         if group.anchors is None:
             raise ArgumentError("", "lacks anchors")
         try:
-            place = group.anchors.filled(lambda text: fill(text, fills))
+            place = group.anchors.filled(fills)
             return place, self._store(place)
         except ArgumentError as wrong:
             shared = group.anchors is self.spec.anchors
             at = "anchors" if shared else f"{group.place}.anchors"
-            raise ArgumentError(at, wrong.description) from wrong
+            words = f"{wrong.field}: {wrong.description}".removeprefix(": ")
+            raise ArgumentError(at, words) from wrong
 
     def _members(self, group: Group) -> Iterator[tuple[CheckpointRef, dict[str, str]]]:
         """Yields the checkpoints of a group with the labels of its patterns, as they are listed."""

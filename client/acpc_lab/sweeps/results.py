@@ -6,7 +6,6 @@ import dataclasses
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +15,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState, counted
 from acpc_lab.evidence import Correction, Family
-from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
-from acpc_lab.sweeps.reading import folder_of, load_spec
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.tables import Table
 
@@ -33,14 +30,17 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     Attributes:
         folder: Where the scores are.
-        entries: The state of each cell, by its id.
+        cells: Every cell with its score, and what follows from all of them.
         correction: How verdicts are corrected for the number of cells.
     """
 
     plan: SweepPlan
     folder: Path
-    entries: Mapping[str, Entry]
+    cells: tuple[CellResult, ...]
     correction: Correction = Correction.HOLM
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "cells", judged(self.cells, self.correction))
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
@@ -59,43 +59,32 @@ class SweepResults(Tabular, Sequence[CellResult]):
         plan = disk.read_plan()
         if plan is None:
             raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
-        return cls(plan, folder, disk.journal.entries())
+        return cls.of(plan, disk, disk.journal.entries())
+
+    @classmethod
+    def of(cls, plan: SweepPlan, disk: SweepFolder, entries: Mapping[str, Entry]) -> SweepResults:
+        """Reads the scores of a plan's cells, whose states are known by their ids."""
+        contents: dict[CheckpointRef, set[str]] = defaultdict(set)
+        for cell in plan.cells:
+            contents[cell.checkpoint].add(cell.content)
+        found = []
+        for cell in plan.cells:
+            entry = entries.get(cell.id, Entry())
+            done = entry.state is TaskState.SUCCEEDED
+            held = disk.load(cell) if done else None
+            if done and held is None:
+                entry = entry.without_answer()
+            state = {item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)}
+            several = len(contents[cell.checkpoint]) > 1
+            name = cell.checkpoint.name + (f" ({cell.content[:8]})" if several else "")
+            score, time = (held.answer, held.time) if held else (None, None)
+            found.append(CellResult(**state, cell=cell, name=name, score=score, time=time))
+        return cls(plan, disk.path, tuple(found))
 
     @property
     def name(self) -> str:
         """The name of the sweep."""
         return self.plan.name
-
-    @cached_property
-    def cells(self) -> tuple[CellResult, ...]:
-        """Every cell with its score, and what follows from all of them."""
-        disk = SweepFolder(self.folder)
-        return judged([self._result(disk, cell) for cell in self.plan.cells], self.correction)
-
-    def _result(self, disk: SweepFolder, cell: Cell) -> CellResult:
-        entry = self.entries.get(cell.id, Entry())
-        done = entry.state is TaskState.SUCCEEDED
-        held = disk.load(cell) if done else None
-        if done and held is None:
-            entry = entry.without_answer()
-        return CellResult(
-            **{item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)},
-            cell=cell,
-            name=cell.checkpoint.name + self._apart[cell.id],
-            score=held.answer if held else None,
-            time=held.time if held else None,
-        )
-
-    @cached_property
-    def _apart(self) -> dict[str, str]:
-        """By a cell's id, what tells its checkpoint from other content under the same name."""
-        contents: dict[CheckpointRef, set[str]] = defaultdict(set)
-        for cell in self.plan.cells:
-            contents[cell.checkpoint].add(cell.content)
-        return {
-            cell.id: f" ({cell.content[:8]})" if len(contents[cell.checkpoint]) > 1 else ""
-            for cell in self.plan.cells
-        }
 
     @property
     def limits(self) -> tuple[SeverityLimit, ...]:
@@ -107,7 +96,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         return dataclasses.replace(self, correction=correction)
 
     def __len__(self) -> int:
-        return len(self.plan.cells)
+        return len(self.cells)
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
         return self.cells[index]

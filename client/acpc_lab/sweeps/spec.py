@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -31,6 +31,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    InstanceOf,
     PlainValidator,
     PrivateAttr,
     StringConstraints,
@@ -44,6 +45,7 @@ from acpc_lab.sweeps.reading import (
     Label,
     Pattern,
     SweepFileError,
+    fill,
     found,
     known_keys,
 )
@@ -120,53 +122,51 @@ class AnchorPlace(Part):
     """Where anchors come from. Dataset, task and upload may have ``{label}`` parts.
 
     Attributes:
-        set: Digest of an anchor set.
-        upload: A file, or a folder, of anchors of the caller's own.
+        drawn: Anchors of a dataset, whose fields stand beside the others; None: finished ones.
         freeze: Make an anchor set of the dataset first, and score on that.
         history: Frames of history in a set that is made; None: what the file says, or 3.
+        set: Digest of an anchor set.
+        upload: A file, or a folder, of anchors of the caller's own.
     """
 
-    dataset: Text | None = None
-    task: Text | None = None
-    count: Annotated[int, Field(ge=2, lt=2**32)] | None = None
-    seed: Seed | None = None
-    frameskip: Counts | None = None
-    one_per_episode: bool | None = None
-    window_future_frames: Counts | None = None
-    episodes: Text | None = None
+    drawn: InstanceOf[DatasetAnchors] | None = None
     freeze: bool = False
     history: Counts | None = None
     set: Text | None = None
     upload: Text | None = None
 
-    @model_validator(mode="after")
-    def _fits(self) -> AnchorPlace:
+    @model_validator(mode="before")
+    @classmethod
+    def _read_keys(cls, value: object) -> object:
+        drawing = [item.name for item in dataclasses.fields(DatasetAnchors)]
+        drawing.remove("sample")
+        given = known_keys(value, (*drawing, "freeze", "history", "set", "upload"))
         for alone, others in (("set", ()), ("upload", ("history",))):
-            surplus = [key for key in self.model_fields_set if key not in (alone, *others)]
-            if alone in self.model_fields_set and surplus:
-                listed = ", ".join(key for key in type(self).model_fields if key in surplus)
-                raise ArgumentError("", f"{alone} names finished anchors; leave out {listed}")
-        if self.set or self.upload:
-            return self
+            surplus = ", ".join(key for key in given if key not in (alone, *others))
+            if alone in given and surplus:
+                raise ArgumentError("", f"{alone} names finished anchors; leave out {surplus}")
+        if "set" in given or "upload" in given:
+            return given
         for key in ("dataset", "task"):
-            if getattr(self, key) is None:
+            if key not in given:
                 words = "or name finished anchors with set or upload"
                 raise ArgumentError("", f"lacks the key {key}; {words}")
-        if self.history is not None and not self.freeze:
+        if "history" in given and not given.get("freeze"):
             words = "is for an anchor set; add freeze: true, or leave it out"
             raise ArgumentError("history", words)
-        return self
+        named = {key: given.pop(key) for key in drawing if key in given}
+        if named.get("count") == 1:
+            raise found(1, "a whole number from 2", "count")
+        return {**given, "drawn": record(DatasetAnchors, named)}
 
-    @property
-    def drawn(self) -> DatasetAnchors | None:
-        """Anchors drawn from a dataset; None for finished ones."""
-        given = self.model_dump(exclude_unset=True, exclude={"freeze", "history"})
-        return DatasetAnchors(**given) if self.dataset else None
-
-    def filled(self, fill: Callable[[str], str]) -> AnchorPlace:
-        """Returns the same with ``fill`` applied to whatever may have labels."""
-        texts = {name: getattr(self, name) for name in ("dataset", "task", "upload")}
-        return self.model_copy(update={name: fill(text) for name, text in texts.items() if text})
+    def filled(self, labels: Mapping[str, str]) -> AnchorPlace:
+        """Returns the same with labels filled in. Raises ArgumentError: There is none of a name."""
+        drawn = self.drawn
+        if drawn is not None:
+            dataset, task = fill(drawn.dataset, labels), fill(drawn.task, labels)
+            drawn = dataclasses.replace(drawn, dataset=dataset, task=task)
+        upload = self.upload and fill(self.upload, labels)
+        return self.model_copy(update={"drawn": drawn, "upload": upload})
 
 
 class Group(Part):

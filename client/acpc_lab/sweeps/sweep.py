@@ -23,9 +23,9 @@ from acpc_lab.campaigns import (
     check_options,
 )
 from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.plan import Depot, Planner
-from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
 

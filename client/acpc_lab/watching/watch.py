@@ -355,7 +355,7 @@ class Watch:
             cells = tuple(self._cells[arrival])
             if not all(now[cell.id].state.done for cell in cells):
                 continue
-            results = SweepResults(self._plan(cells), self.folder, now)
+            results = SweepResults.of(self._plan(cells), self._disk, now)
             scored = ScoredCheckpoint(arrival, results, results.outcome(self.gate))
             for listener in self._listeners:
                 try:

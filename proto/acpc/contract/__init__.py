@@ -27,10 +27,9 @@ NAMES = {
         PermissionDenied ResourceExhausted Unauthenticated Unavailable Unimplemented Unknown
         below joined""",
     "evidence": """
-        Doubt Evidence EvidenceOptions Interval Look LookStop MAX_RESAMPLES Population
-        PopulationEvidence SequentialLooks UntilDecided""",
+        CAUSES Doubt Evidence EvidenceOptions Fit FitCause FitOutcome Interval Look LookStop
+        MAX_RESAMPLES Population PopulationEvidence SequentialLooks UntilDecided""",
     "fields": "Frozen bounded bounds_of changed check",
-    "fit": "CAUSES Fit FitCause FitOutcome",
     "help": "about did_you_mean load_lab load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
@@ -71,7 +70,6 @@ if TYPE_CHECKING:
     from acpc.contract.errors import *
     from acpc.contract.evidence import *
     from acpc.contract.fields import *
-    from acpc.contract.fit import *
     from acpc.contract.help import *
     from acpc.contract.messages import *
     from acpc.contract.moments import *

@@ -12,8 +12,7 @@ import numpy as np
 from acpc.arrays import NDArray
 from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError, FailedPrecondition
-from acpc.contract.evidence import Doubt, Evidence, Interval
-from acpc.contract.fit import Fit, FitOutcome
+from acpc.contract.evidence import Doubt, Evidence, Fit, FitOutcome, Interval
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Columns, Record, Tabular, beside, cell

@@ -5,7 +5,6 @@ h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetC
 """
 
 from acpc.datasets.columns import MAKES_FRAMES, MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.episodes import chosen_episodes
 from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,
@@ -16,7 +15,13 @@ from acpc.datasets.formats import (
     recognise,
     unread,
 )
-from acpc.datasets.normalisers import NormalisedColumn, Normaliser
+from acpc.datasets.normalisers import (
+    ColumnStatistics,
+    NormalisedColumn,
+    Normaliser,
+    StatisticsCache,
+    column_statistics,
+)
 from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
     DrawnWindows,
@@ -28,7 +33,6 @@ from acpc.datasets.selection import (
     misfit,
     window_future_frames,
 )
-from acpc.datasets.statistics import ColumnStatistics, StatisticsCache, column_statistics
 from acpc.datasets.tasks import (
     MAX_TASK_BYTES,
     LabelRule,
@@ -38,6 +42,6 @@ from acpc.datasets.tasks import (
     parse_task,
     preset_names,
 )
-from acpc.datasets.windows import WindowIndex
+from acpc.datasets.windows import WindowIndex, chosen_episodes
 
 __all__ = ["hdf5"]  # not imported here: it loads h5py

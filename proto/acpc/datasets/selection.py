@@ -15,11 +15,9 @@ from acpc.contract import (
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
-from acpc.datasets.episodes import chosen_episodes
-from acpc.datasets.normalisers import MEASURED, NormalisedColumn, Normaliser
-from acpc.datasets.statistics import StatisticsCache
+from acpc.datasets.normalisers import MEASURED, NormalisedColumn, Normaliser, StatisticsCache
 from acpc.datasets.tasks import TaskPreset, load_preset, median_split_labels, preset_names
-from acpc.datasets.windows import TorchOrder, WindowIndex
+from acpc.datasets.windows import TorchOrder, WindowIndex, chosen_episodes
 
 
 @dataclass(frozen=True)

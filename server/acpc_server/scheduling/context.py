@@ -50,6 +50,7 @@ class RequestContext:
         self.deadline = None if seconds is None else self._started + seconds
         self.queue_seconds = self.compute_seconds = 0.0
         self.phases: dict[str, float] = defaultdict(float)
+        self._local = threading.local()  # the seconds of phases within the one under way
         self._under_way, self._since, self._covered = 0, 0.0, 0.0
         self.calls = 0.0
         self.priced: Callable[[float], None] | None = None
@@ -75,8 +76,9 @@ class RequestContext:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Count the time of the block as spent on a phase, in any thread; phases do not nest."""
-        begun = time.monotonic()
+        """Count the time of the block, less that of phases within it, as spent on a phase."""
+        begun, outer = time.monotonic(), getattr(self._local, "inner", 0.0)
+        self._local.inner = 0.0
         with self._lock:
             self._since = self._since if self._under_way else begun
             self._under_way += 1
@@ -85,9 +87,10 @@ class RequestContext:
         finally:
             ended = time.monotonic()
             with self._lock:
-                self.phases[name] += ended - begun
+                self.phases[name] += ended - begun - self._local.inner
                 self._under_way -= 1
                 self._covered += 0.0 if self._under_way else ended - self._since
+            self._local.inner = outer + ended - begun
 
     def queued(self, seconds: float, primitive: str) -> None:
         """Count a part of a primitive's phase as spent waiting for the device."""

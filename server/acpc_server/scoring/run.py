@@ -141,7 +141,8 @@ class ScoreRun:
         record = measurement.with_endpoints(whole)
         distances = measurement.different_state_distances(record, partner)
         check = self._context.check
-        fit = measurement.fit(record) if floor else None
+        with self._context.phase("intervals"):
+            fit = measurement.fit(record) if floor else None
         return {
             **score.summarise_checkpoint(spec, record, distances, partner, check),
             "rounding_floor": measurement.rounding_floor(record) if floor else None,

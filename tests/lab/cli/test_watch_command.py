@@ -87,11 +87,16 @@ def test_the_exit_code_is_the_worst_checkpoint(
     acpc(*options, code=code)
 
 
-def test_a_line_for_each_checkpoint(acpc: Acpc, party: JobParty) -> None:
+def test_a_line_and_a_case_for_each_checkpoint(acpc: Acpc, party: JobParty, tmp_path: Path) -> None:
     party.fates["run"] = deque([FAILED])
-    lines = acpc(code=3).stdout.splitlines()
+    lines = acpc("--junit", tmp_path / "gate.xml", code=3).stdout.splitlines()
     assert lines[0].startswith("run weights_epoch_1.pt epoch 1: failed: gaussian_noise:0.")
     assert lines[1].startswith("run weights_epoch_2.pt epoch 2: passed: gaussian_noise:0.")
+    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
+    assert [(case.attrib["name"], case[0].tag) for case in cases] == [
+        ("run weights_epoch_1.pt", "failure"),
+        ("run weights_epoch_2.pt", "system-out"),
+    ]
     assert acpc(code=5).stdout == "", "nothing is new, so nothing was judged"
 
 
@@ -117,18 +122,6 @@ def test_a_gate_that_judged_nothing_is_no_pass(
     assert [case[0].tag for case in cases] == ["skipped"]
 
 
-def test_a_ci_system_gets_a_case_per_checkpoint(
-    acpc: Acpc, party: JobParty, tmp_path: Path
-) -> None:
-    party.fates["run"] = deque([FAILED])
-    acpc("--junit", str(tmp_path / "gate.xml"), code=3)
-    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
-    assert [(case.attrib["name"], case[0].tag) for case in cases] == [
-        ("run weights_epoch_1.pt", "failure"),
-        ("run weights_epoch_2.pt", "system-out"),
-    ]
-
-
 def test_json_is_a_document_a_line(acpc: Acpc) -> None:
     documents = [json.loads(line) for line in acpc("-o", "json").stdout.splitlines()]
     assert [item["epoch"] for item in documents] == [1, 2]
@@ -138,28 +131,22 @@ def test_json_is_a_document_a_line(acpc: Acpc) -> None:
 
 @pytest.mark.process
 def test_the_command_for_failures_gets_the_score_and_may_fail(
-    acpc: Acpc, party: JobParty, tmp_path: Path
+    acpc: Acpc, party: JobParty, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    """Its output goes to stderr: stdout is of the scores."""
     party.fates["run"] = deque([FAILED])
     told = tmp_path / "told"
     answer = acpc(
         "--on-fail",
-        f'cat > {told}; echo "$ACPC_CHECKPOINT $ACPC_EPOCH $ACPC_VERDICT" >> {told}; exit 7',
+        f'cat > {told}; echo "$ACPC_CHECKPOINT $ACPC_EPOCH $ACPC_VERDICT" >> {told}; '
+        "echo told; exit 7",
         code=3,
     )
+    assert capfd.readouterr() == ("", "told\n")
     document, line = told.read_text().splitlines()[0], told.read_text().splitlines()[-1]
     assert "run 1 failed" in document + line
     assert "--on-fail for run weights_epoch_1.pt" in answer.stderr
     assert "exit status 7" in answer.stderr
-
-
-@pytest.mark.process
-def test_the_command_for_failures_leaves_stdout_to_the_scores(
-    acpc: Acpc, party: JobParty, capfd: pytest.CaptureFixture[str]
-) -> None:
-    party.fates["run"] = deque([FAILED])
-    acpc("-o", "json", "--on-fail", "echo told", code=3)
-    assert capfd.readouterr() == ("", "told\n")
 
 
 @pytest.mark.process
@@ -186,11 +173,6 @@ def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
         if is_held():
             os.kill(int(child.read_text()), signal.SIGKILL)
         os.close(reader)
-
-
-def test_wrong_usage_is_named(acpc: Acpc) -> None:
-    answer = acpc("--gate", "sure", code=2)
-    assert "confident" in " ".join(answer.stderr.replace("│", " ").split())
 
 
 def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(

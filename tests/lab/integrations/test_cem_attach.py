@@ -70,7 +70,7 @@ def test_a_solver_without_callbacks_is_joined_where_it_asks_for_costs(
     shape = {"shape": (3, 2), "environments": 3, "num_samples": 6}
     plain = public_solver(rising, kind="PredictiveSampling", **shape, batch_size=2)
     before = {**vars(plain)}
-    hook = CemCertificates(lambda env: session(env, elite_count=1))
+    hook = CemCertificates(session, select="top1")
     attached = hook.attach(hook.attach(plain))
     attached.solve(rows(3))
     assert [[item.step for item in hook.iterations[env]] for env in range(3)] == [[0]] * 3

@@ -84,6 +84,9 @@ def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
     assert "2 running" in acpc("sweep", "show", file, "--offline").stdout
     seen = acpc("sweep", "show", file)
     assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
+    assert acpc("cancel", file).stdout == "2 cancellations requested\n"
+    acpc("sweep", "run", file, "--watch", code=4)
+    acpc("sweep", "run", file, "--submit-only")
     acpc("sweep", "run", file, "--watch")
     status = acpc("sweep", "show", file, "-o", "json").stdout
     assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
@@ -139,13 +142,6 @@ def test_init_writes_a_file_and_keeps_one_that_is_there(acpc: Acpc, tmp_path: Pa
     acpc("init", path, code=2)
     assert path.read_text() == "mine"
     acpc("init", tmp_path / "nowhere" / "x.yaml", code=2)
-
-
-def test_cancel_asks_for_every_job(acpc: Acpc, file: Path, party: JobParty) -> None:
-    party.looks = 10**6
-    acpc("sweep", "run", file, "--submit-only")
-    assert acpc("cancel", file).stdout == "2 cancellations requested\n"
-    acpc("sweep", "run", file, "--watch", code=4)
 
 
 COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]

@@ -145,6 +145,8 @@ def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty
     assert row.index("PASSED") < row.index("UNDECIDED")  # by the numbers, then for sure
     assert "95 % sure: of 1 checkpoint" in answer.stdout
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
+    shares = acpc("show", "--offline", "--correction", "bh").stdout
+    assert "At most 5 % of what is called sure is expected to be wrong: of 1" in shares
     alone = acpc("show", "--offline", "--correction", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 

@@ -95,7 +95,7 @@ def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None
     group = {"name": "{task}-*", "anchors": anchors}
     sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
     cells = planned(sweep, ["x-1", "x-2", "y-1", "z"], shelf).cells
-    asked = [(item.dataset, item.upload) for item in shelf.asked]
+    asked = [(one.drawn and one.drawn.dataset, one.upload) for one in shelf.asked]
     assert asked == [("x.h5", None), ("y.h5", None), (None, "w.npz")]
     found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
     assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]

@@ -106,13 +106,13 @@ class InShards(Counting):
         return {"seen": [shard["index"] for shard in seen]}
 
 
-def test_shards_are_steps_in_order_and_are_counted(desk: Desk) -> None:
-    desk.kind = InShards()
-    service = desk.started()
+def test_shards_are_steps_in_order_and_are_counted(either: Desk) -> None:
+    either.kind = InShards()
+    service = either.started()
     done = ended(service, service.submit(SHORT, "").job_id)
     assert done.result == {"seen": [0, 1, 2]}
     assert done.progress.completed == 4
-    count = desk.metrics.registry.get_sample_value
+    count = either.metrics.registry.get_sample_value
     assert count("acpc_job_shards_total", {"kind": "in_shards"}) == 3
     assert set(done.phases) == {"record", "other"}  # of its last run, on record
     for phase, seconds in done.phases.items():
