@@ -75,5 +75,4 @@ def test_every_record_is_the_dataclass_that_its_base_has_made_of_it() -> None:
     below = [*Frozen.__subclasses__()]
     for cls in below:
         below += cls.__subclasses__()
-        source = inspect.getsource(cls)
-        assert not source.startswith("@dataclass"), cls
+        assert "@dataclass(" not in inspect.getsource(cls).partition("class ")[0], cls
