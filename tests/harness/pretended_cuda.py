@@ -57,12 +57,14 @@ class Watch(TorchDispatchMode):
         copies_out: Bytes of each copy from it.
         waiting: Copies to the device from memory that is not pinned, by place.
         operations: What ran on the device, as name and type of the answer.
+        writing: How many of these wrote memory: a kernel at least, where a view takes none.
     """
 
     copies_in: list[int] = field(default_factory=list)
     copies_out: list[int] = field(default_factory=list)
     waiting: list[str] = field(default_factory=list)
     operations: Counter[tuple[str, torch.dtype]] = field(default_factory=Counter)
+    writing: int = 0
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -94,6 +96,8 @@ class Watch(TorchDispatchMode):
         first = next((x for x in tree_leaves(out) if isinstance(x, Tensor)), None)
         if first is not None and first.is_cuda:
             self.operations[str(operation).removeprefix("aten."), first.dtype] += 1
+            views = any(_storage(x) == _storage(first) for x in there)
+            self.writing += func._schema.is_mutable or not views
         return out
 
     def _check(self, operation: object, given: list[Tensor], args: tuple[Any, ...]) -> None:
@@ -120,8 +124,11 @@ class Watch(TorchDispatchMode):
             self.waiting.append(_place())
 
     def _is_pinned(self, tensor: Tensor) -> bool:
-        storage = tensor.untyped_storage()._cdata
-        return any(x.untyped_storage()._cdata == storage for x in self._pinned)
+        return any(_storage(x) == _storage(tensor) for x in self._pinned)
+
+
+def _storage(tensor: Tensor) -> int:
+    return tensor.untyped_storage()._cdata
 
 
 def _frames() -> Iterator[tuple[Path, str, int]]:

@@ -148,7 +148,7 @@ class AnchorEncoder:
             views = self._views(group, draws, clean[:, :h], context)
             begun = -(-first // h) - places.start
             own = [clean[draw.history, :h] for draw in draws[begun:]]
-            same = unchanged(views[begun:], own, device)
+            same = unchanged(views[begun:], own)
             of_views = views.flatten(0, 1)[first - places.start * h : last - places.start * h]
             yield torch.cat([clean.flatten(0, 1)[cut.start : cut.stop], of_views]), same
 

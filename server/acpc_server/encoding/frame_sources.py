@@ -120,7 +120,7 @@ class FrameSources:
                 made[place] = view
         drawn = [p for p, x in enumerate(sources) if x.drawn and isinstance(made[p], Tensor)]
         own = [inputs[sources[p].place] for p in drawn]
-        return made, drawn, unchanged((made[p] for p in drawn), own, self._device)  # type: ignore[misc]
+        return made, drawn, unchanged((made[p] for p in drawn), own)  # type: ignore[misc]
 
     def _inputs(self, sources: Sequence[FrameSource]) -> dict[_Place, Tensor]:
         """Make model input of what sources of one element type and size take, each frame once."""

@@ -90,11 +90,9 @@ def draw_views(
     return [drawn[place] for place in range(len(draws))]
 
 
-def unchanged(
-    views: Iterable[Tensor], histories: Iterable[Tensor], device: torch.device
-) -> Bool[Tensor, "views"]:
+def unchanged(views: Iterable[Tensor], histories: Iterable[Tensor]) -> Bool[Tensor, "views"]:
     """Compare views with their histories bit for bit; the result stays on their device."""
     pairs = [*zip(views, histories, strict=True)]
-    if device.type == "cpu" or not pairs:  # stops at the first difference
-        return torch.tensor([torch.equal(*pair) for pair in pairs], dtype=torch.bool, device=device)
+    if all(view.is_cpu for view, _ in pairs):  # stops at the first difference
+        return torch.tensor([torch.equal(*pair) for pair in pairs], dtype=torch.bool)
     return torch.stack([(view == history).all() for view, history in pairs])

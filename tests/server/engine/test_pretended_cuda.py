@@ -34,7 +34,7 @@ from pretended_cuda import (
     on_pretended,
     pretended_cuda,
 )
-from public_checkpoint import write_checkpoint
+from public_checkpoint import public_config, write_checkpoint
 from public_prejepa import TINY, public_prejepa, write_prejepa
 from torch import Tensor
 
@@ -109,6 +109,25 @@ def test_a_step_of_a_pool_is_few_operations(model: FrozenJepa) -> None:
             counts.append(watch.operations.total())
     layers = len(model.network.predictor.transformer.blocks)
     assert counts[1] - counts[0] <= 24 * layers + 16
+
+
+def test_a_pool_at_paper_size_is_few_operations(engine: DeviceClient, tmp_path: Path) -> None:
+    """64 candidates of 5 steps under 5 views, from frames in bytes: kernels are what it takes."""
+    write_checkpoint(tmp_path / "model", public_config("paper"))
+    loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
+    history = np.zeros((3, 224, 224, 3), np.uint8)
+    views = history + np.arange(1, 6, dtype=np.uint8)[:, None, None, None, None]
+    with pretended_cuda() as watch:
+        there = on_pretended(loaded)
+        watch.writing = 0
+        encoder, mode = HistoryEncoder(engine, max_frames=100), NumericMode.FP32
+        asked = encoder.sources(there, history, views, history[:1], mode)
+        found = encoder.encode_alone(there, asked, context(), mode)
+        histories = torch.cat([found.clean[None], found.views])
+        pool = torch.zeros(1, 64, 5, WIDTH)
+        engine.rollout_pool(there, histories, torch.zeros(2, WIDTH), pool, context(), mode)
+        assert histories.shape == (1 + 5, 3, 192)
+        assert watch.writing <= 700
 
 
 @pytest.mark.parametrize("mode", KINDS_OF_PRODUCT)
