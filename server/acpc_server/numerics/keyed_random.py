@@ -28,7 +28,7 @@ Key = tuple[int, int, int, int]
 
 _ROUNDS = 10
 _HALF = 2**32 - 1
-_MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
+_MULTIPLIERS = (0xCA5A826395121157, 0xD2E7470EE14C6C93)  # of words 2 and 0
 _KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
@@ -83,33 +83,37 @@ def philox_words(
     keys: Sequence[Key], first: int, blocks: int, device: torch.device
 ) -> Int64[Tensor, "keys words"]:
     """Compute the words of blocks from ``first`` on, four a block, for every key; nothing waits."""
-    bits = torch.empty(len(keys), 4, 1, dtype=torch.int64, device=device)
-    for place, word in zip(bits.flatten(), (word for key in keys for word in key), strict=True):
-        place.fill_(_signed(word))  # an argument of a kernel: no copy to wait for
-    k0, k1, c2, c3 = bits.unbind(1)  # (keys, 1) each
-    c0 = torch.arange(first, first + blocks, device=device).unsqueeze(0)
-    c1 = torch.zeros_like(c0)
+    bits = _sent([word for key in keys for word in key], device).view(-1, 4, 1)
+    key, last = bits[:, :2], bits[:, 2:]  # key words, upper two counter words: (keys, 2, 1)
+    factor, step = (_sent(words, device).view(2, 1) for words in (_MULTIPLIERS, _KEY_STEPS))
+    factors = factor, factor & _HALF, _high(factor)  # and its halves
+    counter = torch.arange(first, first + blocks, device=device).expand(len(keys), 1, -1)
+    even = torch.cat((counter, last[:, :1].expand_as(counter)), dim=1)  # words 0, 2 of a block
+    odd = torch.cat((torch.zeros_like(last[:, :1]), last[:, 1:]), dim=1)  # words 1, 3
     for _ in range(_ROUNDS):
-        high0, low0 = _multiplied(c0, _MULTIPLIERS[0])
-        high1, low1 = _multiplied(c2, _MULTIPLIERS[1])
-        c0, c1, c2, c3 = high1 ^ c1 ^ k0, low1, high0 ^ c3 ^ k1, low0
-        k0, k1 = k0 + _signed(_KEY_STEPS[0]), k1 + _signed(_KEY_STEPS[1])
-    return torch.stack((c0, c1, c2, c3), dim=-1).flatten(1)
+        high, low = _multiplied(even.flip(1), *factors)
+        even, odd, key = high ^ odd ^ key, low, key + step
+    return torch.stack((even, odd), dim=2).flatten(1, 2).transpose(1, 2).flatten(1)
 
 
-def _multiplied(words: Tensor, factor: int) -> tuple[Tensor, Tensor]:
+def _sent(words: Sequence[int], device: torch.device) -> Int64[Tensor, "words"]:
+    """Bring words to a device as arguments of kernels: no copy to wait for."""
+    there = torch.empty(len(words), dtype=torch.int64, device=device)
+    for place, word in zip(there, words, strict=True):
+        place.fill_(word - 2**64 if word >= 2**63 else word)
+    return there
+
+
+def _multiplied(
+    words: Tensor, factor: Tensor, lower: Tensor, upper: Tensor
+) -> tuple[Tensor, Tensor]:
     """Multiply to 128 bits, by 32-bit halves; return the upper and lower word."""
-    upper, lower = factor >> 32, factor & _HALF
     w_low, w_high = words & _HALF, _high(words)
     middle = w_high * lower + _high(w_low * lower)  # below 2**64: no carry is lost
     other = w_low * upper + (middle & _HALF)
-    return w_high * upper + _high(middle) + _high(other), words * _signed(factor)
+    return w_high * upper + _high(middle) + _high(other), words * factor
 
 
 def _high(words: Tensor) -> Tensor:
     """Return the upper half of each word; the shift of a signed integer keeps its sign."""
     return (words >> 32) & _HALF
-
-
-def _signed(word: int) -> int:
-    return word - 2**64 if word >= 2**63 else word

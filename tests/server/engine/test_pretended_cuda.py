@@ -18,6 +18,7 @@ from acpc.contract import (
     RandomShift,
     Resize,
     Shadow,
+    Views,
 )
 from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
@@ -67,6 +68,12 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
 context = DeviceContext
 
 
+def send_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the table of the normals on the device: a process sends it once."""
+    table = torch.empty(2, 2**15 + 1, device=CUDA).unbind()
+    monkeypatch.setattr("acpc_server.numerics.normals._table_on", lambda _: table)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_device_call_is_one_copy_in_and_one_out(
     engine: DeviceClient, model: FrozenJepa, mode: NumericMode
@@ -111,13 +118,19 @@ def test_a_step_of_a_pool_is_few_operations(model: FrozenJepa) -> None:
     assert counts[1] - counts[0] <= 24 * layers + 16
 
 
-def test_a_pool_at_paper_size_is_few_operations(engine: DeviceClient, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("drawn", "most"), [(False, 700), (True, 1000)])
+def test_a_pool_at_paper_size_is_few_operations(
+    engine: DeviceClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: bool, most: int
+) -> None:
     """64 candidates of 5 steps under 5 views, from frames in bytes: kernels are what it takes."""
     write_checkpoint(tmp_path / "model", public_config("paper"))
     loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
     history = np.zeros((3, 224, 224, 3), np.uint8)
-    views = history + np.arange(1, 6, dtype=np.uint8)[:, None, None, None, None]
+    views: Views = history + np.arange(1, 6, dtype=np.uint8)[:, None, None, None, None]
+    if drawn:
+        views = PerturbationSet((GaussianNoise(sigma=0.1),), 5, 1, 2)
     with pretended_cuda() as watch:
+        send_table(monkeypatch)
         there = on_pretended(loaded)
         watch.writing = 0
         encoder, mode = HistoryEncoder(engine, max_frames=100), NumericMode.FP32
@@ -127,7 +140,7 @@ def test_a_pool_at_paper_size_is_few_operations(engine: DeviceClient, tmp_path: 
         pool = torch.zeros(1, 64, 5, WIDTH)
         engine.rollout_pool(there, histories, torch.zeros(2, WIDTH), pool, context(), mode)
         assert histories.shape == (1 + 5, 3, 192)
-        assert watch.writing <= 700
+        assert watch.writing <= most
 
 
 @pytest.mark.parametrize("mode", KINDS_OF_PRODUCT)
@@ -193,9 +206,7 @@ def test_views_are_drawn_and_encoded_without_the_host(
     views = PerturbationSet(KINDS, 4, 1, 2)
     count = len(distinct_views(views))
     with pretended_cuda() as watch:
-        # The table of the normals is there: a process sends it once.
-        table = torch.empty(2, 2**15 + 1, device=CUDA).unbind()
-        monkeypatch.setattr("acpc_server.numerics.normals._table_on", lambda _: table)
+        send_table(monkeypatch)
         there = on_pretended(model)
         encoder = HistoryEncoder(engine, max_frames=100)
         asked = encoder.sources(there, history, views, None, NumericMode.FP32)
