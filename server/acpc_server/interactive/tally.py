@@ -9,7 +9,6 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TypeVar
 
-import torch
 from acpc.contract import (
     PairedPlan,
     PairedPlans,
@@ -22,7 +21,6 @@ from prometheus_client import Histogram
 from torch import Tensor
 
 from acpc_server.engine import CachedCheckpoint
-from acpc_server.numerics import cost_bounds
 from acpc_server.observe import Metrics, Shift
 from acpc_server.perturb import series_name
 from acpc_server.scheduling import Priority, RequestContext
@@ -121,5 +119,5 @@ def _in_gaps(margins: Sequence[float], gap: float | None) -> list[float]:
 
 def _differs(view: ViewCertificate, clean: list[int]) -> bool:
     """Whether the view has another elite set than the clean history."""
-    costs = torch.from_numpy(view.perturbed_costs)
-    return bool(cost_bounds.elite_indices(costs, len(clean)).sort().values.tolist() != clean)
+    elites = view.perturbed_costs.argsort(kind="stable")[: len(clean)]
+    return sorted(elites.tolist()) != clean
