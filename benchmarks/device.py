@@ -1,10 +1,11 @@
 """Absolute figures of one device at the paper's size: certificates, encoding, and a whole job.
 
-    python benchmarks/device.py --device cuda [--calls 500] [--out build/benchmarks/device.json]
+    python benchmarks/device.py --device cuda [--calls 500] [--size small] [--out FILE]
 
 CertifyPool 64 x 5 over loopback in float32 and bfloat16, with eager rollouts and with repeated
-shapes captured as a graph, beside the public eager path on the same device; frames
-encoded a second and the share of the matrix-product peak that is; and benchmarks/score_job.py.
+shapes captured as a graph, beside the public eager path on the same device; frames encoded a second
+and the share of the matrix-product peak that is; and benchmarks/score_job.py. A small network tries
+the same code, and its figures say nothing.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 import urllib.request
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -28,7 +29,7 @@ from acpc_server.numerics.pixels import to_model_input
 from common import run
 from load import quantiles
 from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, PublicWay
-from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from public_checkpoint import Config, Size, public_config, random_state_dict, write_checkpoint
 from score_job import count_flops, load_model, make_anchors, matmul_peak
 from server_process import ServerProcess
 
@@ -64,7 +65,7 @@ def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, 
             frames, goal, past, pool = scene(seed % FRESH)
             started = time.perf_counter()
             client.certify_pool(
-                "paper",
+                "model",
                 frames[0],
                 pool,
                 goal,
@@ -87,9 +88,9 @@ def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, 
 
 
 @torch.inference_mode()
-def eager(device: str, bf16: bool, calls: int) -> dict[str, Any]:
+def eager(config: Config, device: str, bf16: bool, calls: int) -> dict[str, Any]:
     """The public way in process: both branches encoded and scored from their frames."""
-    config = public_config("paper")
+    side = config["encoder"]["image_size"]
     public = PublicWay(random_state_dict(config), config)
     public.encoder.to(device)
     public.network.to(device)
@@ -98,22 +99,23 @@ def eager(device: str, bf16: bool, calls: int) -> dict[str, Any]:
     for seed in range(calls):
         frames, goal, past, pool = scene(seed % FRESH)
         started = time.perf_counter()
-        target = to_model_input(torch.from_numpy(goal[None]), SIDE)[0].to(device)
+        target = to_model_input(torch.from_numpy(goal[None]), side)[0].to(device)
         inputs = [torch.from_numpy(x).to(device) for x in (past, pool)]
         with cast:
             for history in frames:
-                seen = to_model_input(torch.from_numpy(history), SIDE).to(device)
+                seen = to_model_input(torch.from_numpy(history), side).to(device)
                 public.cost(seen, inputs[0], target, inputs[1]).cpu()
         seconds.append(time.perf_counter() - started)
     return quantiles(seconds[calls // 10 :])
 
 
 @torch.inference_mode()
-def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
+def encoding(size: Size, device: str, batch: int, rounds: int) -> dict[str, Any]:
     """Frames a second of the encoder, and its share of the matrix-product peak."""
-    model = load_model(device)
-    flops = count_flops(model, make_anchors(1, model.card.image_size))["encode_frame"]
-    frames = torch.randn(batch, 3, SIDE, SIDE, device=device)
+    model = load_model(device, size)
+    side = model.card.image_size
+    flops = count_flops(model, make_anchors(1, side))["encode_frame"]
+    frames = torch.randn(batch, 3, side, side, device=device)
     found: dict[str, Any] = {"batch": batch, "flops_per_frame": flops}
     kind = torch.device(device).type
     for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
@@ -133,12 +135,13 @@ def encoding(device: str, batch: int, rounds: int) -> dict[str, Any]:
     return found
 
 
-def job(device: str, anchors: int) -> dict[str, Any]:
+def job(size: Size, device: str, anchors: int) -> dict[str, Any]:
     """benchmarks/score_job.py on the device."""
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "job.json"
         script = Path(__file__).with_name("score_job.py")
-        options = [f"--anchors={anchors}", f"--device={device}", f"--out={out}", "--rounds=1"]
+        options = [f"--anchors={anchors}", f"--device={device}", f"--size={size}"]
+        options += [f"--out={out}", "--rounds=1"]
         subprocess.run([sys.executable, str(script), *options], check=True)
         found: dict[str, Any] = json.loads(out.read_text())
     return found
@@ -150,25 +153,27 @@ def report(
     batch: int = 256,
     anchors: int = 100,
     rounds: int = 20,
+    size: str = "paper",
 ) -> dict[str, Any]:
     """Certificates, encoder calls of a batch of frames, and the job."""
-    config = public_config("paper")
+    chosen = cast("Size", size)
+    config = public_config(chosen)
     certificates: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
-        write_checkpoint(root / "checkpoints" / "paper", config, random_state_dict(config))
+        write_checkpoint(root / "checkpoints" / "model", config, random_state_dict(config))
         for mode in (NumericMode.FP32, NumericMode.BF16):
             name = mode.name.lower()
             certificates[name] = {
                 "served": served(root, device, mode, calls),
-                "eager": eager(device, mode is NumericMode.BF16, calls),
+                "eager": eager(config, device, mode is NumericMode.BF16, calls),
             }
     return {
         "device": device_name(choose_device(device)),
         "certify_64x5": certificates,
-        "encoding": encoding(device, batch, rounds),
-        "job": job(device, anchors),
+        "encoding": encoding(chosen, device, batch, rounds),
+        "job": job(chosen, device, anchors),
     }
 
 

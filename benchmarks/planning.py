@@ -44,14 +44,15 @@ class PublicWay:
     """The networks as the public library calls them."""
 
     def __init__(self, state: dict[str, Tensor], config: dict[str, Any]) -> None:
+        given = config["encoder"]
         self.encoder = ViTModel(
             ViTConfig(
-                hidden_size=192,
-                num_hidden_layers=12,
-                num_attention_heads=3,
-                intermediate_size=768,
-                image_size=SIDE,
-                patch_size=14,
+                hidden_size=given.get("hidden_size", 192),
+                num_hidden_layers=given.get("num_hidden_layers", 12),
+                num_attention_heads=given.get("num_attention_heads", 3),
+                intermediate_size=given.get("intermediate_size", 768),
+                image_size=given["image_size"],
+                patch_size=given["patch_size"],
             ),
             add_pooling_layer=False,
         ).eval()

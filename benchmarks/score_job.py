@@ -38,7 +38,7 @@ from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
 from common import ROUNDS, Spent, alternated, ratio, run, spent, spread
 from load import elsewhere
-from public_checkpoint import public_config, write_checkpoint
+from public_checkpoint import Size, public_config, write_checkpoint
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -167,23 +167,23 @@ def timed(work: Callable[[], object], device: str) -> Spent:
     return took if device == "cpu" else Spent(took.wall, took.wall)
 
 
-def load_model(device: str) -> FrozenWorldModel:
-    """A checkpoint of the published size with random weights."""
+def load_model(device: str, size: Size = "paper") -> FrozenWorldModel:
+    """A checkpoint with random weights, by default of the published size."""
     with tempfile.TemporaryDirectory() as folder:
-        write_checkpoint(Path(folder) / "paper", public_config("paper"))
-        return load_checkpoint(Path(folder), "paper", device=torch.device(device))
+        write_checkpoint(Path(folder) / "model", public_config(size))
+        return load_checkpoint(Path(folder), "model", device=torch.device(device))
 
 
-def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
+def measure_server(count: int, size: Size, device: str, mode: int) -> dict[str, Any]:
     """The server's path in a process set up as the server's is."""
     engine = DeviceClient(torch.device(device), Metrics(), threads=torch.get_num_threads())
     torch.set_num_threads(1)
-    model = load_model(device)
+    model = load_model(device, size)
     result: dict[str, Any] = {}
 
     def job(anchors: AnchorBatch) -> Callable[[], None]:
         plan = ScoreSpec(
-            checkpoint=CheckpointRef(name="paper", weights="weights.pt", digest=model.card.digest),
+            checkpoint=CheckpointRef(name="model", weights="weights.pt", digest=model.card.digest),
             reference=None,
             anchors=AnchorSource(dataset="synthetic", task="synthetic", count=anchors.count),
             perturbation=GaussianNoise(sigma=SIGMA),
@@ -192,17 +192,17 @@ def measure_server(count: int, device: str, mode: int) -> dict[str, Any]:
         )
         return lambda: result.update(server_path(engine, model, anchors, plan))
 
-    size = model.card.image_size
-    job(make_anchors(WARM, size))()
-    took = timed(job(make_anchors(count, size)), device)
+    warm, anchors = (make_anchors(n, model.card.image_size) for n in (WARM, count))
+    job(warm)()
+    took = timed(job(anchors), device)
     engine.close()
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {"spent": took, "peak_memory_bytes": memory, **result}
 
 
-def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
+def measure_plain(count: int, size: Size, batch: int, device: str) -> dict[str, Any]:
     """The straightforward path, with torch as it comes; and the machine's peak and the FLOPs."""
-    model = load_model(device)
+    model = load_model(device, size)
     warm, anchors = (make_anchors(n, model.card.image_size) for n in (WARM, count))
     before = matmul_rates(device)
     result: dict[str, Any] = straightforward_path(model, warm, batch)
@@ -220,13 +220,17 @@ def measure_plain(count: int, batch: int, device: str) -> dict[str, Any]:
 
 
 def report(
-    anchors: int = 100, batch: int = 55, device: str = "cpu", rounds: int = ROUNDS
+    anchors: int = 100,
+    batch: int = 55,
+    device: str = "cpu",
+    rounds: int = ROUNDS,
+    size: str = "paper",
 ) -> dict[str, Any]:
     """All ways in turns; the straightforward path encodes so many frames a batch."""
     asked: dict[str, tuple[Any, ...]] = {
-        "server": (measure_server, anchors, device, NumericMode.FP32.value),
-        "bf16": (measure_server, anchors, device, NumericMode.BF16.value),
-        "plain": (measure_plain, anchors, batch, device),
+        "server": (measure_server, anchors, size, device, NumericMode.FP32.value),
+        "bf16": (measure_server, anchors, size, device, NumericMode.BF16.value),
+        "plain": (measure_plain, anchors, size, batch, device),
     }
     found: dict[str, list[dict[str, Any]]] = {name: [] for name in asked}
 

@@ -37,7 +37,7 @@ _DECIDING = (
 )  # fmt: skip
 
 
-class Difference(Record):
+class Difference(Record, eq=True):
     """The difference of one number between two scores.
 
     Attributes:

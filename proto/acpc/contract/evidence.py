@@ -77,7 +77,7 @@ class LookStop(WireEnum):
     LIMIT = 2
 
 
-class Look(Record, Wire[pb.Look]):
+class Look(Record, Wire[pb.Look], eq=True):
     anchors: int
     eligible: int
     passing: float
@@ -86,7 +86,7 @@ class Look(Record, Wire[pb.Look]):
     p_failed: float
 
 
-class SequentialLooks(Record, Wire[pb.SequentialLooks]):
+class SequentialLooks(Record, Wire[pb.SequentialLooks], eq=True):
     confidence: float
     limit: int
     batch: int
@@ -94,7 +94,7 @@ class SequentialLooks(Record, Wire[pb.SequentialLooks]):
     looks: tuple[Look, ...]
 
 
-class Interval(Record, Wire[pb.Interval]):
+class Interval(Record, Wire[pb.Interval], eq=True):
     lower: float
     upper: float
     method: str

@@ -6,10 +6,12 @@ import importlib
 import re
 from collections.abc import Iterable
 from dataclasses import fields
+from enum import Enum
 from functools import cache
 from itertools import islice
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from acpc.contract.errors import FailedPrecondition
 from acpc.extras import install_line
@@ -98,8 +100,10 @@ def comments() -> dict[str, str]:
     return found
 
 
-def about(record: type, name: str = "") -> str:
-    """What the .proto says of a record's message, or of one of its fields; empty: nothing."""
-    message: str = record.message_type.DESCRIPTOR.name  # type: ignore[attr-defined]
+def about(record: type[Any], name: str = "") -> str:
+    """What the .proto says of a record's message or of an enum, or of a field or value of it."""
+    if issubclass(record, Enum):
+        return comments().get(f"{record.__name__}.{name}" if name else record.__name__, "")
+    message: str = record.message_type.DESCRIPTOR.name
     known = {f.name: f.metadata.get("wire", f.name) for f in fields(record)}
     return comments().get(f"{message}.{known[name]}" if name else message, "")

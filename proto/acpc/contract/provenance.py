@@ -50,7 +50,7 @@ class Receipt(Record, Wire[receipt_pb2.Receipt]):
     program: str = ""
 
 
-class Timing(Record, Wire[receipt_pb2.Timing]):
+class Timing(Record, Wire[receipt_pb2.Timing], eq=True):
     queue: float = 0.0
     compute: float = 0.0
     total: float = 0.0

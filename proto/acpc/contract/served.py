@@ -16,7 +16,7 @@ class CheckpointState(WireEnum):
     LOADED = 2
 
 
-class ModelCard(Record, Wire[pb.ModelCard]):
+class ModelCard(Record, Wire[pb.ModelCard], eq=True):
     family: str
     digest: str
     image_size: int
@@ -30,7 +30,7 @@ class ModelCard(Record, Wire[pb.ModelCard]):
     weights_read: str = ""
 
 
-class Checkpoint(Record, Wire[pb.Checkpoint]):
+class Checkpoint(Record, Wire[pb.Checkpoint], eq=True):
     name: str
     weights: str
     state: CheckpointState
@@ -41,18 +41,18 @@ class Checkpoint(Record, Wire[pb.Checkpoint]):
     next_command: str = ""
 
 
-class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse]):
+class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse], eq=True):
     checkpoint: Checkpoint
     timing: Timing
 
 
-class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile]):
+class DatasetFile(Record, Wire[dataset_service_pb2.DatasetFile], eq=True):
     name: str
     size_bytes: int
     format: str = ""
 
 
-class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary]):
+class TaskSummary(Record, Wire[dataset_service_pb2.TaskSummary], eq=True):
     name: str
     description: str = ""
     pixels: str = ""

@@ -219,7 +219,7 @@ def _check_anchors(anchors: DatasetAnchors | str | None) -> None:
         raise ArgumentError("dataset.count", f"found 1, wanted 2 to {MAX_ANCHORS}")
 
 
-class Progress(Record, Wire[pb.Progress]):
+class Progress(Record, Wire[pb.Progress], eq=True):
     phase: str
     completed: int
     total: int

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from functools import cache
 from importlib.metadata import version
 from typing import Any
 
@@ -17,6 +18,7 @@ from acpc_server.models import ModelCard
 from acpc_server.perturb import IMAGE_CODEC
 
 CODE_VERSION = version("acpc")
+_device_name = cache(device_name)
 _CANONICAL = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
@@ -44,7 +46,7 @@ def make_receipt(
         parameters_digest=digest_json(parameters),
         code_version=CODE_VERSION,
         numeric_mode=mode,
-        device=device_name(device),
+        device=_device_name(device),
         torch_version=torch.__version__,
         image_codec=IMAGE_CODEC,
         parameters=parameters,

@@ -11,7 +11,7 @@ from acpc_server.engine.accelerator import (
 from acpc_server.engine.answers import equal_rows
 from acpc_server.engine.arithmetic import latent_dtype, require_mode
 from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
-from acpc_server.engine.client import DeviceClient, Work
+from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.device import DeviceContext
 from acpc_server.engine.host import report_memory
 from acpc_server.engine.programs import StepPrograms, private_folder

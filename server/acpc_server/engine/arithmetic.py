@@ -78,7 +78,7 @@ def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
 @contextmanager
 def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
     """Run the block without gradients and in ``mode``, in the device's thread."""
-    if computes_tf32(device):
+    if device.type != "cpu" and computes_tf32(device):
         torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
         torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
     reduced = mode is NumericMode.BF16

@@ -252,14 +252,10 @@ class LatentCache:
         copies = {key: rows.clone() for key, rows in latents.items()}
         with self._lock:
             for key, rows in copies.items():
-                if key in self._kept or _cost(rows) > self._budget:
+                if key in self._kept or rows.nbytes + ENTRY_BYTES > self._budget:
                     continue
                 self._kept[key] = rows
-                self._bytes += _cost(rows)
+                self._bytes += rows.nbytes + ENTRY_BYTES
             while self._bytes > self._budget:
                 _, oldest = self._kept.popitem(last=False)
-                self._bytes -= _cost(oldest)
-
-
-def _cost(latents: Tensor) -> int:
-    return latents.nbytes + ENTRY_BYTES
+                self._bytes -= oldest.nbytes + ENTRY_BYTES

@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 from acpc.contract import NumericMode
@@ -21,7 +20,7 @@ from acpc_server.engine.accelerator import pinned, to_device
 from acpc_server.engine.answers import equal_rows
 from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
 from acpc_server.engine.caches import LatentCache
-from acpc_server.engine.device import Call, Device, DeviceContext
+from acpc_server.engine.device import Device, DeviceCall, DeviceContext
 from acpc_server.engine.host import own_threads
 from acpc_server.engine.owner import DeviceOwner
 from acpc_server.engine.programs import StepPrograms
@@ -43,6 +42,7 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    Work,
     late,
 )
 
@@ -55,30 +55,6 @@ DRAWING = 2
 LAST_SHARE, LAST_SECONDS = 0.1, 0.1
 PASSED = "the deadline passed while waiting for the device"
 T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Work(Generic[T]):
-    """What the device does for one interactive request, and how its answer is made.
-
-    Attributes:
-        kind: Of one kind may share a call.
-        compute: Called in the device's thread with the payloads of all that share the call, of at
-            most ``max_rows`` together, and a :class:`DeviceContext`; returns an answer, or an error
-            of that request alone, for each. For work that is large it is called in the caller's
-            thread, with the caller's context, and so queues one chunk after another.
-        drawing: Work of drawing its views.
-        finish: Makes the answer of what was computed.
-    """
-
-    primitive: str
-    kind: tuple[Hashable, ...]
-    payload: Any
-    compute: Callable[[Sequence[Any], RequestContext], Sequence[Any]]
-    rows: int
-    max_rows: int
-    drawing: float
-    finish: Callable[[Any], T]
 
 
 class DeviceClient:
@@ -113,8 +89,7 @@ class DeviceClient:
         self.max_latents = MAX_LATENTS
         self.metrics = metrics
         self._drawing = threading.BoundedSemaphore(DRAWING)
-        self._merge = merge
-        self._queue = DeviceQueue(metrics, admission or Admission())
+        self._queue = DeviceQueue(metrics, admission or Admission(), merge=merge)
         self._programs = programs or StepPrograms(metrics, None)
         self._device = Device(device, metrics, self._programs)
         self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
@@ -129,12 +104,12 @@ class DeviceClient:
 
         Raises as :meth:`run`.
         """
-        chunk = self._chunk(work, context, asyncio.get_running_loop())
+        chunk = Chunk(work, context, asyncio.get_running_loop())
         remaining = context.remaining()
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         try:
-            with context.phase(chunk.primitive):
+            with context.phase(work.primitive):
                 self._queue.put(chunk)
                 async with asyncio.timeout(remaining) as limit:
                     return await chunk.future
@@ -154,7 +129,7 @@ class DeviceClient:
         AcpcError: The work's own.
         """
         if not self.is_large(work) and context.priority is Priority.INTERACTIVE:
-            return work.finish(self._result(self._chunk(work, context)))
+            return work.finish(self._result(work, context))
         context.check()
         (outcome,) = work.compute([work.payload], context)
         if isinstance(outcome, AcpcError):
@@ -201,7 +176,7 @@ class DeviceClient:
             self.prepare(model, mode)
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
-        call = Call("encode", mode, encoding_work(model.card, *size), context)
+        call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
         return self._run(
             call, most, lambda part: self._device.for_mode(model, mode).encode(part), frames
         )
@@ -221,7 +196,9 @@ class DeviceClient:
             return embedder.embed_proprio(part)
 
         rows = proprio.reshape(-1, proprio.shape[-1])
-        found = self._run(Call("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows)
+        found = self._run(
+            DeviceCall("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows
+        )
         return found.reshape(*proprio.shape[:-1], -1)
 
     def rollout(
@@ -240,7 +217,7 @@ class DeviceClient:
             self.prepare(model, mode)
         steps = blocks.shape[1]
         most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
-        call = Call("rollout", mode, rollout_work(model.card, steps), context)
+        call = DeviceCall("rollout", mode, rollout_work(model.card, steps), context)
         out = self._run(call, most, partial(self._device.roll, model, call), histories, blocks)
         first = equal_rows(histories, blocks)
         return out if first is None else out[first]
@@ -261,7 +238,7 @@ class DeviceClient:
         """
         horizon, dtype, count = pools.shape[2], latent_dtype(mode), len(histories)
         most = pool_candidates_per_call(self.device.type, count, model.card, horizon)
-        call = Call("pool", mode, count * rollout_work(model.card, horizon), context)
+        call = DeviceCall("pool", mode, count * rollout_work(model.card, horizon), context)
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
@@ -294,7 +271,7 @@ class DeviceClient:
         frames = frames_per_call(self.device.type, context.priority, model.card, height, width)
         most = max(1, frames // (2 * history))  # a derivative travels with each frame
         work = encoding_work(model.card, height, width) * 2 * history
-        call = Call("tangent", NumericMode.FP32, work, context)
+        call = DeviceCall("tangent", NumericMode.FP32, work, context)
         columns = histories, directions, blocks
         return self._run(call, most, partial(rollout_tangent, model), *columns)
 
@@ -304,46 +281,40 @@ class DeviceClient:
         Raises DeviceFailed then, and ResourceExhausted where there is no memory for it.
         """
 
-        def known(_: Sequence[None]) -> Sequence[None]:
+        def known() -> None:
             with own_threads(1):  # a second one costs more than it gains
                 check_product(self.device)
-            return [None]
 
-        self._result(Chunk("self_test", "self_test", None, 1, known, context, False, 1))
+        self._result(Work("self_test", (), known, _each, 1), context)
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
         self.owner.close()
         self._programs.close()
 
-    def _run(self, call: Call, most: int, work: Callable[..., Tensor], *columns: Tensor) -> Tensor:
+    def _run(
+        self, call: DeviceCall, most: int, work: Callable[..., Tensor], *columns: Tensor
+    ) -> Tensor:
         """Compute the rows of some columns, at most so many in a device call."""
-        at_once, outputs = isinstance(call.context, DeviceContext), []
+        at_once, on_cpu = isinstance(call.context, DeviceContext), self.device.type == "cpu"
+        outputs: list[Tensor] = []
         for part in zip(*(torch.split(column, most) for column in columns), strict=True):
             # Pinned in the caller's thread, so that the device's spends no time on copies.
-            ready = [pinned(x, self.device) for x in part]
+            ready = part if on_cpu else [pinned(x, self.device) for x in part]
             compute, rows = partial(self._device.compute, call, work, *ready), len(part[0])
             if not at_once:
-                chunk = Chunk(call.primitive, "", compute, rows, _each, call.context, False, rows)
-                compute = partial(self._result, chunk)
+                asked: Work[Any] = Work(call.primitive, (), compute, _each, rows)
+                compute = partial(self._result, asked, call.context)
             outputs.append(compute())
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
-    def _chunk(self, work: Work[Any], context: RequestContext, loop: Any = None) -> Chunk:  # noqa: ANN401
-        merge = self._merge and work.primitive == "pair"  # certificates follow from one request
-
-        def at_once(payloads: Sequence[Any]) -> Sequence[Any]:
-            return work.compute(payloads, DeviceContext())
-
-        sizes = work.rows, at_once, context, merge, work.max_rows
-        return Chunk(work.primitive, work.kind, work.payload, *sizes, loop)
-
-    def _result(self, chunk: Chunk) -> Any:  # noqa: ANN401
-        """Queue a chunk and wait for its answer in this thread."""
-        context, future = chunk.context, chunk.future
+    def _result(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
+        """Have the device compute work in one call, and wait for its answer in this thread."""
+        chunk = Chunk(work, context)
+        future = chunk.future
         context.check()
         try:
-            with context.phase(chunk.primitive):
+            with context.phase(work.primitive):
                 self._queue.put(chunk)
                 context.wait_on(future)
                 return future.result(context.remaining())
@@ -355,5 +326,5 @@ class DeviceClient:
             raise DeadlineExceeded(PASSED) from None
 
 
-def _each(payloads: Sequence[Callable[[], Tensor]]) -> Sequence[Tensor]:
+def _each(payloads: Sequence[Callable[[], Any]], _: RequestContext) -> Sequence[Any]:
     return [compute() for compute in payloads]

@@ -45,7 +45,7 @@ class DeviceContext(RequestContext):
     """The context of work inside a device call: what it asks of the device is computed at once."""
 
 
-class Call(NamedTuple):
+class DeviceCall(NamedTuple):
     """What a device call computes, for whom, and the parameters x tokens of one of its rows."""
 
     primitive: str
@@ -66,7 +66,7 @@ class Device:
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
 
-    def compute(self, call: Call, work: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+    def compute(self, call: DeviceCall, work: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         """Compute rows, the first axis of every input and of the answer, which is on the CPU.
 
         Small calls run on one thread, as their shape alone decides: sums that are rounded on one
@@ -99,7 +99,7 @@ class Device:
     def pool(
         self,
         model: FrozenWorldModel,
-        call: Call,
+        call: DeviceCall,
         histories: Tensor,
         past: Tensor,
         candidates: Tensor,
@@ -120,7 +120,7 @@ class Device:
         return rolled.transpose(0, 1)
 
     def roll(
-        self, model: FrozenWorldModel, call: Call, histories: Tensor, blocks: Tensor
+        self, model: FrozenWorldModel, call: DeviceCall, histories: Tensor, blocks: Tensor
     ) -> Tensor:
         """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
         with self._programs.serve(model, call.mode, call.context, len(histories)):
@@ -135,7 +135,7 @@ class Device:
             self._wide[model] = in_mode(model, mode)
         return self._wide[model]
 
-    def _again(self, once: Callable[[], Tensor], call: Call) -> Tensor:
+    def _again(self, once: Callable[[], Tensor], call: DeviceCall) -> Tensor:
         """Compute once more what was not finite, of finite inputs.
 
         One that stays non-finite is the device's fault where it fails its self-test, and else the

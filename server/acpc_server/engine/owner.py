@@ -16,6 +16,7 @@ import torch
 from acpc.contract import NumericMode
 
 from acpc_server.engine.answers import accelerator_failed
+from acpc_server.engine.device import DeviceContext
 from acpc_server.engine.self_test import self_test
 from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
 from acpc_server.observe import Metrics
@@ -87,12 +88,12 @@ class DeviceOwner:
         """Compute chunks that share a call; returns whether there were any."""
         if not batch:
             return False
-        first, rows = batch[0], sum(chunk.rows for chunk in batch)
+        work, rows = batch[0].work, sum(chunk.work.rows for chunk in batch)
         started = time.perf_counter()
         self._calls += 1
-        self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
+        self.call = f"device call {self._calls} ({work.primitive}, {rows} rows)"
         try:
-            outcomes = first.compute([chunk.payload for chunk in batch])
+            outcomes = work.compute([chunk.work.payload for chunk in batch], DeviceContext())
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
             error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
             error = error.with_traceback(raised.__traceback__)
@@ -107,11 +108,11 @@ class DeviceOwner:
         finally:
             self.call = ""
         seconds = time.perf_counter() - started
-        priority = first.context.priority.name.lower()
-        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        priority = batch[0].context.priority.name.lower()
+        self._metrics.compute.labels(work.primitive, priority).observe(seconds)
         for chunk in batch:
             waited = started - chunk.queued_at
-            chunk.context.queued(waited, chunk.primitive)
+            chunk.context.queued(waited, work.primitive)
             chunk.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
         settle(zip(batch, outcomes, strict=True))

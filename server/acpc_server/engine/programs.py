@@ -93,7 +93,10 @@ class StepPrograms:
         if self._folder is None or rollout is None or not served:
             yield
             return
-        program = self._find(rollout)
+        if (program := self._of.get(rollout)) is None:
+            spec = spec_of(rollout)
+            key = program_key(spec)
+            program = self._of[rollout] = self._programs.setdefault(key, _Program(key, spec))
         step = None if program.off else self._steps.get(rollout)
         if context.program is None:
             ready = step is not None and pays(program.rows, rows)
@@ -116,13 +119,6 @@ class StepPrograms:
                 with suppress(ProcessLookupError):
                     os.killpg(program.child.pid, signal.SIGKILL)
                 program.child.wait()
-
-    def _find(self, rollout: JepaRollout) -> _Program:
-        if rollout not in self._of:
-            spec = spec_of(rollout)
-            key = program_key(spec)
-            self._of[rollout] = self._programs.setdefault(key, _Program(key, spec))
-        return self._of[rollout]
 
     def _advance(self, program: _Program) -> bool:
         """Look for a program, begin or end compiling it; return whether there is one to check."""

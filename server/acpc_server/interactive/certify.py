@@ -14,7 +14,7 @@ from acpc.arrays import NDArray
 from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
-from acpc_server.engine import Work, pool_rows_per_call
+from acpc_server.engine import pool_rows_per_call
 from acpc_server.interactive.certificates import certified_severities, certify_views, may_change
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
@@ -34,7 +34,7 @@ from acpc_server.interactive.pieces import (
 )
 from acpc_server.interactive.planning import check_pool
 from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
-from acpc_server.scheduling import RequestContext
+from acpc_server.scheduling import RequestContext, Work
 
 
 def certify_pool(

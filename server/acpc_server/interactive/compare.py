@@ -36,7 +36,6 @@ from acpc_server.encoding import (
 from acpc_server.engine import (
     CachedCheckpoint,
     DeviceClient,
-    Work,
     equal_rows,
     held_rows,
     require_mode,
@@ -45,7 +44,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Priority, RequestContext, Work
 
 
 @dataclass(frozen=True)
@@ -97,16 +96,17 @@ class PairComparer:
         not finite.
         """
         model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
-        weights = consistency.horizon_weights(request.weights, _horizon(request))  # (H,)
+        horizon = len(request.action_blocks) - len(request.history) + 1
+        weights = consistency.horizon_weights(request.weights, horizon)  # (H,)
         require_mode(mode, self._engine.device, model)
-        _check_fit(model.card, request)
+        _check_fit(model.card, request, horizon)
         self._engine.prepare(model, mode)
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
         proprio = (request.proprio, request.future_proprio)
         sources = self._encoder.sources(model, history, views, future, mode, proprio)
-        what = f"{_horizon(request)} steps of one view"
-        check_latents(self._engine, model, mode, 2 * _horizon(request), "action_blocks.shape", what)
+        what = f"{horizon} steps of one view"
+        check_latents(self._engine, model, mode, 2 * horizon, "action_blocks.shape", what)
         calls, drawing = self._encoder.work(model, sources.all)
         context.price(
             calls
@@ -139,6 +139,7 @@ class PairComparer:
             max_rows=self._encoder.frames_per_call(model, history),
             drawing=drawing,
             finish=finish,
+            merges=True,
         )
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:
@@ -278,11 +279,7 @@ class _Batch:
         return steps[same], errors[same] if len(errors) else errors, finite[same]
 
 
-def _horizon(request: PairRequest) -> int:
-    return len(request.action_blocks) - len(request.history) + 1
-
-
-def _check_fit(card: ModelCard, request: PairRequest) -> None:
+def _check_fit(card: ModelCard, request: PairRequest, horizon: int) -> None:
     check_history_frames(card, request.history)
     check_block_width(card, request.action_blocks.shape[1], "action_blocks")
     future, proprio = request.observed_future, request.proprio
@@ -290,8 +287,8 @@ def _check_fit(card: ModelCard, request: PairRequest) -> None:
     if future is not None or request.future_proprio is not None:
         beside = request.future_proprio
         check_proprio(card, None if beside is None else beside.shape, "future_proprio")
-    if future is not None and len(future) != _horizon(request):
+    if future is not None and len(future) != horizon:
         raise InvalidArgument(
             "observed_future.shape",
-            f"{len(future)} frames, but the action blocks give a horizon of {_horizon(request)}",
+            f"{len(future)} frames, but the action blocks give a horizon of {horizon}",
         )

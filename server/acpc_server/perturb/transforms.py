@@ -18,7 +18,6 @@ from acpc_server.perturb.price import PIECE_WORK, cost_of
 from acpc_server.perturb.registry import (
     Cost,
     Frames,
-    Perturbation,
     built_in,
     perturbation,
     resolve,
@@ -91,27 +90,18 @@ def _step(
     for start in range(0, len(histories), size):
         between()
         rows = slice(start, start + size)
-        draws = Draws(stream, keys[rows], first.device)
-        views += _perturbed(entry, parameters, histories[rows], draws)
+        given = torch.cat([*histories[rows]]) if len(histories[rows]) > 1 else histories[start]
+        # Plug-ins are promised float32, whatever the network computes in.
+        if first.dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
+            given = given.float()
+        view = entry.apply(given, parameters, Draws(stream, keys[rows], first.device))
+        if view.shape != given.shape or view.dtype != given.dtype:
+            raise FailedPrecondition(
+                f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
+                f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
+            )
+        views += torch.split(view.to(first.dtype), len(first))
     return views
-
-
-def _perturbed(
-    entry: Perturbation, parameters: object, histories: Sequence[Frames], draws: Draws
-) -> Sequence[Frames]:
-    """Draw the views of some histories, in one call of the perturbation."""
-    dtype = histories[0].dtype
-    given = histories[0] if len(histories) == 1 else torch.cat([*histories])
-    # Plug-ins are promised float32, whatever the network computes in.
-    if dtype is torch.float64 and not issubclass(entry.parameters, VisualChange):
-        given = given.float()
-    view = entry.apply(given, parameters, draws)
-    if view.shape != given.shape or view.dtype != given.dtype:
-        raise FailedPrecondition(
-            f"perturbation {entry.name!r} turned {given.dtype} {tuple(given.shape)} into "
-            f"{view.dtype} {tuple(view.shape)}; it must keep dtype and shape"
-        )
-    return torch.split(view.to(dtype), len(histories[0]))
 
 
 @built_in(Identity, Cost(3, copies=2.0))

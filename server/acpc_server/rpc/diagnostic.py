@@ -25,7 +25,7 @@ from acpc.contract import (
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import receipt_pb2
 
-from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient, Work
+from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.errors import AcpcError, InvalidArgument, below
 from acpc_server.interactive import (
     RETURNS,
@@ -41,7 +41,7 @@ from acpc_server.interactive import (
 from acpc_server.rpc.call import Call, Messages
 from acpc_server.rpc.limits import ReadLimit
 from acpc_server.rpc.request import load, read, request_id, require_views, shown_id, to_status
-from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext
+from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext, Work
 
 # Time of a request whose caller sets no deadline, and the most that a deadline gives it.
 MAX_REQUEST_SECONDS = 300.0

@@ -106,7 +106,9 @@ class Admission:
         """
         one = _UnderWay(context, share)
         self._admit(one, self._cheapest.get(method, (method, 0)))
-        context.priced = lambda calls: self._admit(one, _kind(method, calls))
+        context.priced = lambda calls: self._admit(
+            one, (method, math.ceil(math.log2(max(1.0, calls))))
+        )
         started, ended = self._clock(), False
         try:
             yield context
@@ -191,7 +193,3 @@ class Admission:
         seconds, moved_at = self._means.get(kind, (0.0, math.inf))
         if self._clock() - moved_at >= HALF_LIFE:
             self._means[kind] = 0.5 * seconds, self._clock()
-
-
-def _kind(method: str, calls: float) -> tuple[str, int]:
-    return method, math.ceil(math.log2(max(1.0, calls)))

@@ -8,7 +8,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from acpc_server.errors import (
     Cancelled,
@@ -22,6 +22,7 @@ from acpc_server.scheduling.admission import RETRY_SECONDS, Admission
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.turns import Turns
 
+T = TypeVar("T")
 # A job's chunk that has waited this long goes next, so that jobs progress under steady load.
 MAX_JOB_WAIT = 0.5
 # While other requests are under way, a call that they may join is delayed: until none has come for
@@ -29,22 +30,39 @@ MAX_JOB_WAIT = 0.5
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
 
 
-@dataclass(eq=False)
-class Chunk:
-    """One piece of device work, and the future that its request waits on.
+@dataclass(frozen=True)
+class Work(Generic[T]):
+    """What the device does in one call, alone or for several requests, and what it becomes.
 
-    ``compute`` makes of the payloads of chunks that share a call an answer for each; one that is an
-    AcpcError is that chunk's alone. The future is one of ``loop``, or of a thread where it is None.
+    Attributes:
+        primitive: ``encode``, ``rollout``, ``pool``, ``tangent``, ``pair`` and so on.
+        kind: Work of one primitive and kind may share a call, if it ``merges``.
+        compute: Called in the device's thread with the payloads of all that share the call, of at
+            most ``max_rows`` together, and a context in which everything is computed at once;
+            returns an answer, or an AcpcError of that request alone, for each. For a request that
+            is large it is called in the caller's thread, with the caller's context, and so queues
+            one chunk after another.
+        drawing: Work of drawing its views.
+        finish: Makes the answer of what was computed.
     """
 
-    primitive: str  # ``encode``, ``rollout``, ``pool``, ``tangent`` or ``pair``
-    kind: Hashable  # of one kind share a call, if they are mergeable
+    primitive: str
+    kind: tuple[Hashable, ...]
     payload: Any
+    compute: Callable[[Sequence[Any], RequestContext], Sequence[Any]]
     rows: int
-    compute: Callable[[list[Any]], Sequence[Any]]
+    max_rows: int = 2**31
+    drawing: float = 0.0
+    finish: Callable[[Any], T] = lambda found: found
+    merges: bool = False
+
+
+@dataclass(eq=False)
+class Chunk:
+    """Work in line, and the future that its request waits on: ``loop``'s, or a thread's."""
+
+    work: Work[Any]
     context: RequestContext
-    mergeable: bool
-    max_rows: int
     loop: asyncio.AbstractEventLoop | None = None
     queued_at: float = field(default_factory=time.perf_counter)
 
@@ -53,9 +71,10 @@ class Chunk:
 
 
 class DeviceQueue:
-    """Interactive chunks before job chunks that can wait."""
+    """Interactive chunks before job chunks that can wait; with ``merge`` some share a call."""
 
-    def __init__(self, metrics: Metrics, admission: Admission) -> None:
+    def __init__(self, metrics: Metrics, admission: Admission, *, merge: bool = True) -> None:
+        self._merge = merge
         self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
         self._admission = admission
         self._changed = admission.changed
@@ -79,7 +98,7 @@ class DeviceQueue:
     def take(self) -> list[Chunk]:
         """Take the next chunk and all that share its device call; none once closed and drained.
 
-        Blocks while there is no work. Only mergeable chunks share a call. What is not wanted any
+        Blocks while there is no work. Only what merges shares a call. What is not wanted any
         more is rejected instead.
         """
         with self._changed:
@@ -88,7 +107,7 @@ class DeviceQueue:
                 first = line.take()
                 if _is_wanted(first):
                     self._taken = [first]
-                    if first.mergeable:
+                    if first.work.merges and self._merge:
                         self._delay(first, line)
                         self._taken += self._alike(first, line)
                 priority = first.context.priority
@@ -128,23 +147,25 @@ class DeviceQueue:
     def _delay(self, first: Chunk, line: Turns[Chunk]) -> None:
         """Wait for requests that are being prepared: together they take little longer than one."""
         begun = latest = time.perf_counter()
-        seen, rows = 0, first.rows
+        seen, rows = 0, first.work.rows
         while not self._lines[Priority.JOB] and not self._closed:
             if len(line) > seen:
                 seen, latest = len(line), time.perf_counter()
-                rows = first.rows + sum(chunk.rows for chunk in line)
+                rows = first.work.rows + sum(chunk.work.rows for chunk in line)
             left = min(latest + MAX_ARRIVAL_GAP, begun + MAX_QUEUE_DELAY) - time.perf_counter()
-            if left <= 0 or rows >= first.max_rows or self._admission.under_way <= 1 + seen:
+            if left <= 0 or rows >= first.work.max_rows or self._admission.under_way <= 1 + seen:
                 return
             self._changed.wait(left)
 
     def _alike(self, first: Chunk, line: Turns[Chunk]) -> list[Chunk]:
         """Take the chunks that may share the call of ``first``, in turn, up to its rows."""
-        rows, alike = first.rows, list[Chunk]()
+        asked, alike = first.work, list[Chunk]()
+        rows = asked.rows
         for chunk in line:
-            if chunk.mergeable and chunk.kind == first.kind:
-                rows += chunk.rows
-                if rows > first.max_rows:
+            work = chunk.work
+            if work.merges and (work.primitive, work.kind) == (asked.primitive, asked.kind):
+                rows += work.rows
+                if rows > asked.max_rows:
                     break
                 alike.append(chunk)
         for chunk in alike:

@@ -14,6 +14,7 @@ from typing import Any
 import processes
 import pytest
 import yaml
+from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import EvidenceOptions, Outcome
 from acpc_client.errors import FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
@@ -23,7 +24,7 @@ from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
 from acpc_lab.watching import Finder, Listener, ScoredCheckpoint, Watch
 from acpc_lab.watching.finding import WeightsFile
-from client_messages import status
+from client_messages import score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty
 from waiting import wait_until
@@ -134,6 +135,9 @@ def test_reports_and_tables_read_its_folder(at: Scene) -> None:
     at.write("a")
     at.write("a", "weights_epoch_2.pt", content="b")
     at.write("runs/epoch-3", content="c")
+    shared = sure(pb.OUTCOME_PASSED)
+    shared.confidence = 0.9995  # an epoch's, which 2,000 resamples would be too few for
+    at.party.fates["a"].append(score_response(pb.OUTCOME_PASSED, evidence=shared))
     at.run()
     results = SweepResults.open(at.file.with_name("gate.watch"))
     cells = [(item.cell.checkpoint.name, item.cell.labels) for item in results]

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, Work
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import (
     DeadlineExceeded,
     DeviceFailed,
@@ -19,7 +19,7 @@ from acpc_server.errors import (
     shortage,
 )
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Priority, RequestContext, Work
 from plain_model import Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
@@ -187,8 +187,9 @@ def test_a_chunk_taken_and_lost_is_answered(
     owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.scheduling.queue.DeviceQueue._alike", lambda *_: sys.exit())
+    work: Work[int] = Work("pair", (), 1, lambda payloads, _: payloads, 1, merges=True)
     with pytest.raises(DeviceFailed):
-        owned.ask()
+        owned.engine.run(work, RequestContext(Priority.INTERACTIVE))
 
 
 @pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError()])
@@ -230,7 +231,7 @@ def test_an_answer_that_comes_as_the_deadline_passes_is_late_and_no_fault(
     owned: OwnedDevice,
 ) -> None:
     """The loop hears of both at once: it was busy when the one came and the other passed."""
-    work = Work("pair", (), 1, lambda payloads, _: payloads, 1, 1, 0.0, lambda found: found)
+    work: Work[int] = Work("pair", (), 1, lambda payloads, _: payloads, 1)
 
     async def busy() -> object:
         context = RequestContext(Priority.INTERACTIVE, 0.05)

@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, Work, self_test
+from acpc_server.engine import DeviceClient, self_test
 from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Priority, RequestContext, Work
 from plain_model import PlainModel, frames
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode

@@ -19,6 +19,7 @@ from acpc.contract import (
     to_plain,
 )
 from acpc.v1 import perturbation_pb2 as pb
+from acpc_server.encoding import distinct_views
 from acpc_server.encoding.frame_sources import FrameSources
 from acpc_server.errors import InvalidArgument
 from acpc_server.models import sample_model
@@ -117,7 +118,8 @@ def test_severity_zero_of_every_part_is_the_history_itself() -> None:
     assert torch.equal(perturb_frames(FRAMES, nothing, **KEY), FRAMES)
     made = FrameSources(sample_model(FRAMES.device).card, NumericMode.FP32, FRAMES.device)
     history = made.frames(np.zeros((3, 28, 28, 3), np.uint8))
-    views = made.views(history, PerturbationSet((nothing, something, parse(COMPOSED[0])), 1, 0, 0))
+    plan = PerturbationSet((nothing, something, parse(COMPOSED[0])), 1, 0, 0)
+    views = made.views(history, plan, distinct_views(plan))
     assert [len(view) for view in views] == [0, 3, 1]  # frame by frame, and whole
 
 

@@ -14,6 +14,7 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    Work,
     settle,
 )
 
@@ -71,7 +72,8 @@ def chunk(
     loop: asyncio.AbstractEventLoop | None = None,
 ) -> Chunk:
     context = RequestContext(priority, caller=caller)
-    return Chunk("pair", kind, None, 1, list, context, mergeable, max_rows, loop)
+    work: Work[None] = Work("pair", (kind,), None, lambda _, __: [], 1, max_rows, merges=mergeable)
+    return Chunk(work, context, loop)
 
 
 def assert_delayed(taken: Future[list[Chunk]]) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, Work
+from acpc_server.engine import DeviceClient
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext, queue
+from acpc_server.scheduling import Priority, RequestContext, Work, queue
 from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
