@@ -98,7 +98,7 @@ def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
         context = {"expected": re.sub(" or ", ", ", context["expected"]).replace("'", "")}
     wanted = _WANTED.get(detail["type"], detail["msg"]).format(**context)
     value = list(value) if isinstance(value, tuple) else value
-    return source.error(path, str(found(value, wanted)))
+    return source.error(path, found(value, wanted).description)
 
 
 @dataclass(frozen=True)
