@@ -119,6 +119,11 @@ def test_a_result_comes_out_again_until_something_changes(
     assert "answer.checkpoint.ir_raw" in told.stdout and "1 of 40 differ" in told.stdout
     assert "numbers alone differ: --within 2e-06" in told.stderr
     assert acpc("verify", changed, "--within", "1e-5").stdout.startswith("OK: ")
+    held["ir_raw"] = 9.0
+    changed.write_text(json.dumps(document))
+    assert "numbers alone" not in acpc("verify", changed, code=1).stderr, "which is no rounding"
+    for form in ("table", "wide"):
+        assert "seconds by phase" in acpc("show", "job", "latest", "-o", form).stdout
     weights = root / "checkpoints" / GOOD / "weights.pt"
     kept = weights.read_bytes()
     try:

@@ -40,6 +40,8 @@ JunitOption = Annotated[
 
 _ELEMENTS = {"failed": "failure", "undecided": "skipped", "error": "error"}
 _LEVELS = {"failed": "error", "undecided": "warning", "error": "error"}
+REFERENCE = "the reference: there for comparison, not judged"
+"""What is said of a checkpoint that is its own reference."""
 _MOST = 10
 """Annotations of one level that GitHub shows of a step."""
 # What XML 1.0 cannot hold, escaped or not.
@@ -153,7 +155,7 @@ def cases_of(results: SweepResults, gate: Gate | None) -> list[Case]:
         if item.score is None:
             message = f"{item.state.value}: {item.error or 'it has no score'}"
         elif item.is_reference:
-            message = "the reference: there for comparison, not judged"
+            message = REFERENCE
         else:
             message = reason(item.score, gate)
         allowed = gate is None and item.score is not None

@@ -179,7 +179,7 @@ class Show(ScoreOptions, Server):
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)
         render.listing([operation], held.OPERATIONS, self.form)
-        if operation.phase_seconds and self.form is Format.TABLE:
+        if operation.phase_seconds and self.form is not Format.CSV:
             render.prose(f"seconds by phase: {held.phases(operation)}")
         if operation.study is not None:
             render.prose(study_line(operation.study))

@@ -1,5 +1,6 @@
 """``acpc judge``."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -7,11 +8,12 @@ from typing import Annotated, Any
 import typer
 from acpc.contract import ArgumentError, below, check_score, to_plain
 from acpc_client import Result, Score, Thresholds, judge_again, load_result
+from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given, sets
 from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import JunitOption, by_gate, case_of, publish, reason
+from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, by_gate, case_of, publish, reason
 from acpc_lab.cli.options import Gate, GateOption, Printed, reported
 from acpc_lab.cli.protocol import calibrated
 
@@ -22,7 +24,7 @@ class Judge(Printed):
     Compares the numbers and intervals of stored scores (`--out`, `-o json`, a sweep's results) with
     thresholds, as the server does. No server is asked, and no values per anchor are needed. The
     intervals keep their confidence: for another one, or for how many anchors would decide it, score
-    again.
+    again. Among several, a checkpoint that is its own reference does not count.
 
     **Examples**
 
@@ -50,8 +52,13 @@ class Judge(Printed):
         with reported():
             read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
             limits = read | given(ir=self.t_ir, sr=self.t_sr)
-            found = [_judged(source, limits) for source in self.sources]
-            outcomes = [by_gate(one.answer.gated(self.gate), self.gate) for one in found]
+            found, outcomes = [], []
+            for source in self.sources:
+                try:
+                    found.append(one := _judged(source, limits))
+                    outcomes.append(by_gate(one.answer.gated(self.gate), self.gate))
+                except FailedPrecondition as error:  # of the file, as no server is asked
+                    raise ArgumentError("RESULT", f"{source}: {error.message}") from error
         if self.json:
             for one in found:
                 render.result(one)
@@ -59,11 +66,17 @@ class Judge(Printed):
             render.score(found[0].answer, wide=self.wide)
         else:
             titles = ("file", "checkpoint", "relative IR", "SR", "verdict", "how sure")
-            render.table(titles, [_row(*pair) for pair in zip(self.sources, found, strict=True)])
-        judged = zip(self.sources, outcomes, found, strict=True)
-        cases = [case_of(name, is_, reason(one.answer, self.gate)) for name, is_, one in judged]
+            pairs = zip(self.sources, found, strict=True)
+            render.table(titles, [_row(*pair, _only_compared(pair[1], found)) for pair in pairs])
+        cases = [
+            Case(name, "passed", REFERENCE)
+            if _only_compared(one, found)
+            else case_of(name, outcome, reason(one.answer, self.gate))
+            for name, outcome, one in zip(self.sources, outcomes, found, strict=True)
+        ]
         publish("acpc judge", cases, self.junit)
-        raise typer.Exit(exit_of(outcomes))
+        judged = zip(outcomes, found, strict=True)
+        raise typer.Exit(exit_of([is_ for is_, one in judged if not _only_compared(one, found)]))
 
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
@@ -78,17 +91,23 @@ def _judged(source: str, limits: dict[str, Any]) -> Result:
         raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
     with below(source):
         check_score(score)
-        wanted_limits = replace(score.verdict.thresholds, **limits)
-        score = judge_again(score, wanted_limits)
+    wanted_limits = replace(score.verdict.thresholds, **limits)
+    score = judge_again(score, wanted_limits)
     request = {**held.request, "thresholds": to_plain(wanted_limits)}
     return replace(held, answer=score, request=request)
 
 
-def _row(source: str, held: Result) -> tuple[str, ...]:
+def _only_compared(one: Result, found: Sequence[Result]) -> bool:
+    """Whether a score is of a reference, and others with it are not, as in a sweep."""
+    return one.answer.is_reference and not all(other.answer.is_reference for other in found)
+
+
+def _row(source: str, held: Result, compared: bool) -> tuple[str, ...]:
     score = held.answer
     verdict, found = score.verdict, score.evidence
     numbers = (render.near(verdict, "ir_relative", verdict.ir_relative),
                render.near(verdict, "sr", score.checkpoint.sr))  # fmt: skip
     sure = found.confident_outcome.name if found else "-"
     name = score.checkpoint.checkpoint.name
-    return (Path(source).name, name, *numbers, verdict.outcome.name, sure)
+    said = ("reference", "reference") if compared else (verdict.outcome.name, sure)
+    return (source, name, *numbers, *said)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
+from acpc.contract import ArgumentError, did_you_mean
 from acpc_client import Access, RetryPolicy
 from acpc_client.errors import FailedPrecondition
 
@@ -77,6 +78,11 @@ class Report(Server):
         require_folder(self.figures)
         with reported():
             found = self._read()
+            names = list(dict.fromkeys(cell.name for cell in found.data.cells))
+            for wanted in self.focus or ():
+                if wanted not in names:
+                    near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
+                    raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
             data = found.data.with_(focus=tuple(self.focus or ()), correction=self.correction)
             self._write(found._replace(data=data))
         if self.figures is not None:

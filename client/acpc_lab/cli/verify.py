@@ -21,6 +21,9 @@ _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program
 _ROUNDED = {"summary", "notes", "method", "rounding_floor"}
 """What follows from the last digits: words, and how far rounding reaches on a device."""
 
+_ROUNDING = 0.01
+"""Relative difference that no other device explains."""
+
 
 class Change(Record, repr=False):
     """What differs between a file and an answer: a value, or some of an array's.
@@ -110,7 +113,7 @@ class Verify(Followed, Server):
         for name, (before, now) in found.computed_by.items():
             render.note(f"{name}: {before} in the file, {now} now")
         numbers = [one.apart for one in found.changes if one.apart is not None]
-        if numbers and len(numbers) == len(found.changes):
+        if numbers and len(numbers) == len(found.changes) and max(numbers) <= _ROUNDING:
             render.note(f"numbers alone differ: --within {2 * max(numbers):.0e} allows for it")
 
     def _study(self) -> None:

@@ -64,6 +64,19 @@ def _ends(error: AcpcError) -> bool:
     return error.reason != SPENT and not isinstance(error, ArgumentError)
 
 
+def _require_alike(pools: Floats, costs: Floats, elites: Integers, rows: int) -> None:
+    """Raises ArgumentError: Arrays of an iteration that are not of as many rows and candidates."""
+    if pools.ndim != 4 or not len(pools) or len(pools) != rows:
+        wanted = f"wanted ({rows or 'environments'}, candidates, H, block width)"
+        raise ArgumentError("candidates", f"found {pools.shape}, {wanted}")
+    if costs.shape != pools.shape[:2]:
+        raise ArgumentError("costs", f"found {costs.shape}, wanted {pools.shape[:2]}")
+    if elites.ndim != 2 or len(elites) != rows:
+        raise ArgumentError("topk_inds", f"found {elites.shape}, wanted ({rows}, k)")
+    if not np.isin(elites, np.arange(pools.shape[1])).all():
+        raise ArgumentError("topk_inds", f"wanted indices of {pools.shape[1]} candidates")
+
+
 class CemCertificates(SolverHook):
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
@@ -102,6 +115,11 @@ class CemCertificates(SolverHook):
         name: str = "acpc",
         constrained: bool = False,
     ) -> None:
+        for field, found, known in (
+            ("select", select, ("top1", "elite")), ("on_error", on_error, ("raise", "deny")),
+        ):  # fmt: skip
+            if found not in known:
+                raise ArgumentError(field, f"found {found!r}, wanted {' or '.join(known)}")
         self._open_session = open_session
         self._select = select
         self._on_error = on_error
@@ -193,13 +211,15 @@ class CemCertificates(SolverHook):
             costs: (environments, candidates).
             topk_inds: Indices of the elite set, (environments, k), best first.
 
-        Raises ArgumentError: The session's elite count is not k, or its kept elites are not the
-        attached solver's; AcpcError: Where ``on_error`` is "raise", the candidates cannot be sent,
-        as after a single elite, whose spread is NaN, or the server rejected or could not do it.
+        Raises ArgumentError: Arrays do not fit each other, or the batch; the session's elite count
+        is not k, or its kept elites are not the attached solver's; AcpcError: Where ``on_error`` is
+        "raise", the candidates cannot be sent, as after a single elite, whose spread is NaN, or the
+        server rejected or could not do it.
         """
         self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
         pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)
         try:
+            _require_alike(pools, solver_costs, elites, len(self._sessions) or len(pools))
             if not self._sessions:
                 self._open(len(pools))
             self._check(elites.shape[1])

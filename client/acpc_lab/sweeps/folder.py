@@ -98,7 +98,7 @@ def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
         context = {"expected": re.sub(" or ", ", ", context["expected"]).replace("'", "")}
     wanted = _WANTED.get(detail["type"], detail["msg"]).format(**context)
     value = list(value) if isinstance(value, tuple) else value
-    return source.error(path, str(found(value, wanted)))
+    return source.error(path, found(value, wanted).description)
 
 
 @dataclass(frozen=True)
@@ -165,7 +165,9 @@ class SweepFolder:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise FailedPrecondition(f"{self._plan} cannot be read: {error}") from error
+            found = f"{self._plan} cannot be read as a plan: {error}"
+            ways = "restore the file, or delete its folder to start over"
+            raise FailedPrecondition(f"{found}; {ways}") from error
         cells = {cell.id: cell for cell in (*plan.cells, *later)}
         return dataclasses.replace(plan, cells=tuple(cells.values())) if later else plan
 

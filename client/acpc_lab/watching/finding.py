@@ -123,14 +123,15 @@ class Finder:
         self._whole: dict[Path, Stamp] = {}
         self._since: dict[Path, tuple[Stamp, float]] = {}
         self.unsettled = False
-        self.torn: set[Path] = set()
+        self.torn: dict[Path, bool] = {}
         self.skipped: dict[Path, str] = {}
 
     def look(self) -> list[WeightsFile]:
         """The whole ones by epoch and name.
 
-        ``unsettled`` says whether others may be whole soon, ``torn`` which have no end and have not
-        changed for a while, ``skipped`` what looks like weights and cannot be scored, and why.
+        ``unsettled`` says whether others may be whole soon, ``torn`` which have no end, and whether
+        they have not changed for a while, ``skipped`` what looks like weights and cannot be scored,
+        and why.
         Raises OSError: The folder cannot be read.
         """
         self.unsettled = False
@@ -186,8 +187,8 @@ class Finder:
             return True
         if ended is None:
             self.unsettled = True
-        elif settled:
-            self.torn.add(path)
+        else:
+            self.torn[path] = settled
         return False
 
 

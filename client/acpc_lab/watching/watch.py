@@ -35,7 +35,7 @@ from acpc_lab.sweeps import (
     SweepResults,
     item_of,
 )
-from acpc_lab.watching.finding import Arrival, Finder, Stamp, WeightsFile, stamp_of
+from acpc_lab.watching.finding import CONFIG, Arrival, Finder, Stamp, WeightsFile, stamp_of
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import SweepSpec
@@ -150,6 +150,7 @@ class Watch:
         self._digests: dict[tuple[CheckpointRef, Stamp], str] = {}
         self._cells: dict[Arrival, list[Cell]] = {}
         self._open: dict[Arrival, None] = {}
+        self._gone: set[Arrival] = set()
 
     def run(
         self,
@@ -205,13 +206,15 @@ class Watch:
 
     def _restore(self) -> None:
         """Reads what has arrived, and of what the listeners were told."""
-        reported = set()
+        reported, gone = set(), set()
         for event in self._disk.journal.events():
             if event["event"] == "arrived":
                 ref = CheckpointRef(event["checkpoint"], event["weights"])
                 self._digests[ref, tuple(event["stamp"])] = event["digest"]
             elif event["event"] == "reported":
                 reported.add(event["cell"])
+            elif event["event"] == "gone":
+                gone.add(event["cell"])
         known = self._disk.read_plan()
         plan = self._plan(() if known is None else known.cells)
         if known not in (None, plan):
@@ -219,7 +222,9 @@ class Watch:
         self._cells = {}
         for cell in plan.cells:
             self._cells.setdefault(Arrival(cell.checkpoint, cell.content), []).append(cell)
-        self._open = {arrival: None for arrival in self._cells if arrival.id not in reported}
+        left = [arrival for arrival in self._cells if arrival.id not in reported]
+        self._open = {arrival: None for arrival in left if arrival.id not in gone}
+        self._gone = {arrival for arrival in left if arrival.id in gone}
 
     def _plan(self, cells: tuple[Cell, ...]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, cells)
@@ -237,6 +242,11 @@ class Watch:
         while True:
             if time.monotonic() >= look_at:
                 for arrival in self._arriving(once):
+                    if arrival in self._gone:  # and is back, as when the folder was another
+                        self._gone.remove(arrival)
+                        self._open[arrival] = None
+                        campaign.add(self._tasks(arrival))
+                        continue
                     listed = link.ask(lambda: list(client.checkpoints.list()))
                     if self._make_cells(arrival, planner, listed):
                         campaign.add(self._tasks(arrival))
@@ -271,8 +281,9 @@ class Watch:
                 raise FailedPrecondition(trouble) from error
             self._tell(f"{trouble}; waiting for it")
             return
-        for path in self.finder.torn:
-            self._tell(f"{path} is not whole, and has not changed for a while; left out")
+        for path, settled in self.finder.torn.items():
+            if settled or once:
+                self._tell(f"{path}, or {CONFIG} beside it, is not whole; left out until it is")
         meant = [x for x in found if not x.ref.name or item_of(self.spec, x.ref) is not None]
         self._tell_of_skipped(item.path for item in found if item not in meant)
         self.unplanned = []
@@ -284,7 +295,7 @@ class Watch:
                     "calls this folder, its path below --checkpoint-root",
                 )
             arrival = self._arrived(item)
-            if arrival is not None and arrival not in self._cells:
+            if arrival is not None and (arrival not in self._cells or arrival in self._gone):
                 yield arrival
 
     def _tell_of_skipped(self, unnamed: Iterable[Path]) -> None:
@@ -363,8 +374,11 @@ class Watch:
                 except Exception as error:  # noqa: BLE001 - the watch goes on
                     code = error.code if isinstance(error, AcpcError) else type(error).__name__
                     self._on_trouble(f"{arrival.ref.name}: {code}: {error}")
-            if scored.outcome is not Outcome.UNSPECIFIED or self._is_gone(arrival):
+            if scored.outcome is not Outcome.UNSPECIFIED:
                 self._disk.journal.append("reported", arrival.id)
+            elif self._is_gone(arrival):
+                self._disk.journal.append("gone", arrival.id)
+                self._gone.add(arrival)
             del self._open[arrival]
 
     def _tell(self, words: str) -> None:

@@ -141,6 +141,11 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
     evidence: Evidence | None = None
 
     @property
+    def is_reference(self) -> bool:
+        """Whether the checkpoint is compared with itself, and so can never pass."""
+        return self.receipt.checkpoint_digest == self.receipt.reference_digest != ""
+
+    @property
     def rounding_notes(self) -> tuple[str, ...]:
         """The warnings of both sides, empty where rounding leaves both raw IR three digits."""
         return self._notes("rounding_note")

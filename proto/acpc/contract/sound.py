@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.evidence import MAX_RESAMPLES, EvidenceOptions
-from acpc.contract.fields import check
+from acpc.contract.evidence import EvidenceOptions
+from acpc.contract.fields import bounds_of, check
 from acpc.contract.plain import to_plain
 from acpc.contract.scores import AnchorValues, Score
 
@@ -21,9 +21,10 @@ def check_score(score: Score) -> None:
     """Raises ArgumentError with the path of the first number that no measurement gives."""
     check(score.verdict.thresholds, "answer.verdict.thresholds")
     if score.evidence is not None:
-        # Of any confidence that can be asked for: an epoch's share of the error takes many.
-        options = EvidenceOptions(score.evidence.confidence, MAX_RESAMPLES)
-        check(options, "answer.evidence")
+        found, range_ = score.evidence.confidence, bounds_of(EvidenceOptions)["confidence"]
+        if not range_.holds(found):
+            wanted = f"found {found}, wanted {range_.wanted(whole=False)}"
+            raise ArgumentError("answer.evidence.confidence", wanted)
     to_plain(score, _check_float, "answer")
     for name, side in {"checkpoint": score.checkpoint, "reference": score.reference}.items():
         if side and side.anchor_values:

@@ -44,14 +44,17 @@ def save_checkpoint(model: nn.Module, folder: str | Path) -> ModelCard:
 
     Returns: What the server will say of it: family, digests, widths.
 
-    Raises InvalidArgument: No such model within; UnsafeCheckpoint: It computes what no family does;
-    AlreadyExists: The folder does; OSError: It cannot be written.
+    Raises InvalidArgument: No such model within, or one without values; UnsafeCheckpoint: It
+    computes what no family does; AlreadyExists: The folder does; OSError: It cannot be written.
     """
-    inner = next((x for x in model.modules() if all(hasattr(x, part) for part in PARTS)), None)
+    within = model.modules() if isinstance(model, nn.Module) else ()
+    inner = next((x for x in within if {*PARTS} <= {name for name, _ in x.named_children()}), None)
     if inner is None:
         found = f"found a {_class_of(model)} without children {', '.join(PARTS)}"
         wanted = "wanted LeWM or PLDM; docs/bring-your-own-model.md is for other networks"
         raise InvalidArgument("model", f"{found}; {wanted}")
+    if any(x.is_meta for x in inner.state_dict().values()):
+        raise InvalidArgument("model", "found tensors of the meta device, wanted their values")
     state = {_plain(name): x.detach().cpu() for name, x in inner.state_dict().items()}
     modules = {_plain(name): _described(x) for name, x in inner.named_modules()}
     check_classes(modules, _NAME)

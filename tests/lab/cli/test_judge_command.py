@@ -46,7 +46,7 @@ def test_no_server_is_asked(acpc: Acpc, counterparty: Counterparty, tmp_path: Pa
     told = acpc(
         "judge", good, bad, "--t-ir", 2, "--t-sr", 0.5, "--junit", tmp_path / "gate.xml"
     ).stdout
-    assert [line.split()[0] for line in told.splitlines()[1:]] == ["good.json", "bad.npz"]
+    assert [line.split()[0] for line in told.splitlines()[1:]] == [str(good), str(bad)]
     assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
     acpc("judge", good, bad, code=3)
     assert not counterparty.requests
@@ -67,15 +67,41 @@ def test_values_per_anchor_are_not_needed(acpc: Acpc, tmp_path: Path) -> None:
     ("options", "words"),
     [
         (["--t-sr", 1.5], "thresholds.sr: found 1.5"),
-        (["--t-ir", 0], "thresholds.ir: found 0"),
-        (["--gate", "confident"], "this score has no evidence of how sure it is"),
+        (["--t-ir", 0], ": thresholds.ir: found 0"),
+        (["--gate", "confident"], "old.json: this score has no evidence of how sure it is"),
     ],
 )
 def test_what_cannot_be_judged_is_said(
     acpc: Acpc, tmp_path: Path, options: list[object], words: str
 ) -> None:
     save_result(score(sure=False), tmp_path / "old.json")
-    assert words in acpc("judge", tmp_path / "old.json", *options, code=None).stderr
+    assert words in acpc("judge", tmp_path / "old.json", *options, code=2).stderr
+
+
+def test_among_several_a_reference_does_not_count(acpc: Acpc, tmp_path: Path) -> None:
+    own = judged(REFERENCE, REFERENCE)
+    alike = replace(own.receipt, reference_digest=own.receipt.checkpoint_digest)
+    save_result(replace(own, receipt=alike), base := tmp_path / "base.npz")
+    save_result(score(), good := tmp_path / "good.npz")
+    acpc("judge", base, code=3)
+    told = acpc("judge", base, good, "--junit", tmp_path / "gate.xml").stdout.splitlines()
+    assert "reference" in told[1] and "PASSED" in told[2]
+    assert "there for comparison" in (tmp_path / "gate.xml").read_text()
+    missing = acpc("report", base, good, "--shift", "blur:3", "--focus", "two-nois", code=2).stderr
+    assert "focus: no checkpoint is named two-nois; did you mean 'two-noise'" in missing
+
+
+def test_the_numbers_of_a_late_epoch_are_sound(acpc: Acpc, tmp_path: Path) -> None:
+    """Their confidence needs more than the default's resamples, which a watch asks for."""
+    made = score()
+    assert made.evidence is not None
+    late = replace(made.evidence, confidence=0.9996, resamples=10_000)
+    save_result(replace(made, evidence=late), epoch := tmp_path / "epoch.npz")
+    acpc("judge", epoch)
+    acpc("report", epoch, "--shift", "blur:3", "--out", tmp_path / "page.html", "--no-pictures")
+    save_result(replace(made, evidence=replace(late, confidence=1.5)), epoch)
+    wrong = acpc("judge", epoch, code=2).stderr
+    assert "answer.evidence.confidence: found 1.5, wanted a number in (0.5, 1)" in wrong
 
 
 def test_the_intervals_decide_at_every_threshold() -> None:

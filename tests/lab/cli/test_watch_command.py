@@ -69,6 +69,15 @@ def test_the_reference_is_not_judged(acpc: Acpc, party: JobParty, file: Path) ->
     assert "epoch 2: passed" in second
 
 
+@pytest.mark.parametrize("torn", ["config.json", "weights_epoch_3.pt"])
+def test_once_says_what_is_torn(acpc: Acpc, root: Path, torn: str) -> None:
+    (root / "run/weights_epoch_3.pt").write_bytes(saved("a"))
+    (root / "run" / torn).write_bytes(b"")
+    answer = acpc(code=None)
+    told = f"{root}/run/weights_epoch_3.pt, or config.json beside it, is not whole"
+    assert told in answer.stderr and "epoch 3" not in answer.stdout
+
+
 @pytest.mark.parametrize(
     ("fates", "options", "code"),
     [

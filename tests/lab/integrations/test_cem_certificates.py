@@ -84,6 +84,36 @@ def test_a_certificate_of_another_selection_counts_for_nothing(
         assert item.cost_gap == 1.0
 
 
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"candidates": np.zeros((0, 4, 2, 10))}, "candidates: found .0, 4, 2, 10., wanted"),
+        ({"costs": np.zeros((2, 3))}, "costs: found .2, 3., wanted .2, 4."),
+        ({"costs": np.zeros((1, 4))}, "costs: found .1, 4., wanted .2, 4."),
+        ({"topk_inds": np.zeros((1, 2), int)}, "topk_inds: found .1, 2., wanted .2, k."),
+        ({"topk_inds": np.full((2, 2), 4)}, "topk_inds: wanted indices of 4 candidates"),
+    ],
+)
+def test_arrays_of_an_iteration_must_fit_each_other(
+    wrong: dict[str, Any], words: str, session: Opener, counterparty: Counterparty
+) -> None:
+    hook = CemCertificates(session, on_error="deny")
+    hook.reset()
+    hook.start_batch()
+    fitting = {"candidates": np.zeros((2, 4, 2, 10)), "costs": np.zeros((2, 4))}
+    asked: Any = {**fitting, "topk_inds": np.zeros((2, 2), int), **wrong}
+    with pytest.raises(ArgumentError, match=words):
+        hook(step=0, **asked)
+    assert not counterparty.requests
+
+
+@pytest.mark.parametrize("what", ["select", "on_error"])
+def test_a_word_that_it_does_not_know_is_refused(what: str, session: Opener) -> None:
+    options: Any = {what: "perhaps"}
+    with pytest.raises(ArgumentError, match=f"{what}: found 'perhaps', wanted"):
+        CemCertificates(session, **options)
+
+
 def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Opener) -> None:
     with pytest.raises(ArgumentError, match="found 2, wanted the solver's topk 4"):
         solver(CemCertificates(session, on_error="deny"), topk=4).solve(rows(1))

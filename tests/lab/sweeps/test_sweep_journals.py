@@ -93,7 +93,7 @@ def test_a_result_that_cannot_be_read_is_fetched_again(
 )  # fmt: skip
 def test_a_plan_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text(content)
-    with pytest.raises(FailedPrecondition, match=r"plan\.json cannot be read"):
+    with pytest.raises(FailedPrecondition, match=r"plan\.json cannot be read as a plan"):
         SweepFolder(tmp_path).read_plan()
 
 

@@ -132,8 +132,8 @@ def test_what_is_torn_and_no_longer_changes_is_named(root: Path) -> None:
     (root / "a/config.json").write_text("{}")
     (root / "a/weights.pt").write_bytes(saved("a")[:-30])
     finder = Finder(root, "", 0.01)
-    wait_until(lambda: not finder.look() and finder.torn)
-    assert finder.torn == {root / "a/weights.pt"}
+    assert not finder.look() and finder.torn == {root / "a/weights.pt": False}
+    wait_until(lambda: not finder.look() and finder.torn == {root / "a/weights.pt": True})
     assert not finder.unsettled, "nobody should wait for it"
 
 

@@ -225,6 +225,23 @@ def test_what_is_replaced_in_the_queue_is_not_scored_under_its_old_content(at: S
     assert at.trouble == []
 
 
+def test_what_comes_back_is_scored(at: Scene) -> None:
+    """As where the watch once looked at the wrong folder, or a disk was not there."""
+    at.write("a")
+    at.party.fates["a"] = deque([status(StatusCode.FAILED_PRECONDITION, "it does not fit")])
+    at.run()
+    away = at.root.rename(at.root.with_name("away"))
+    at.root.mkdir()
+    for _ in range(2):
+        at.run()
+    at.root.rmdir()
+    away.rename(at.root)
+    for _ in range(2):
+        at.run()
+    none, passed = Outcome.UNSPECIFIED, Outcome.PASSED
+    assert [outcome for *_, outcome in at.seen] == [none, none, passed]
+
+
 class Killed(BaseException):
     """Stands for a watcher that is killed."""
 

@@ -20,7 +20,7 @@ import torch
 import torch.distributed.checkpoint
 from acpc_server import save_checkpoint
 from acpc_server.cli import app
-from acpc_server.errors import AcpcError
+from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.importing import find_run
 from acpc_server.importing.reading import read_run
 from acpc_server.models import VIT_SIZES, load_checkpoint
@@ -302,6 +302,23 @@ def test_what_the_server_would_compute_otherwise_is_turned_down(tmp_path: Path, 
     with pytest.raises(AcpcError, match=words.replace("without a module of", "without")):
         save_checkpoint(model, tmp_path / "new")
     assert [x.name for x in tmp_path.iterdir()] == ["a_object.ckpt"]
+
+
+@pytest.mark.parametrize(
+    ("what", "words"),
+    [
+        (lambda model: model.state_dict(), "found a collections.OrderedDict without children"),
+        (type, "found a builtins.type without children"),
+        (lambda _: None, "found a builtins.NoneType without children"),
+        (lambda model: model.to("meta"), "found tensors of the meta device"),
+    ],
+)
+def test_what_is_no_model_in_memory_is_said(
+    what: Callable[[nn.Module], Any], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidArgument, match=f"model: {words}"):
+        save_checkpoint(what(world_model()), tmp_path / "new")
+    assert not [*tmp_path.iterdir()]
 
 
 CONFLICTS: dict[str, tuple[dict[str, Any], list[object], str]] = {
