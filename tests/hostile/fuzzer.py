@@ -118,10 +118,14 @@ def send(channel: grpc.Channel, case: Case) -> Ended:
     return Ended(code, details or "", time.monotonic() - started)
 
 
+def beyond_headers(case: Case) -> bool:
+    """Whether gRPC itself turns a call down for the size of its headers, with a code of its own."""
+    return sum(len(key) + len(value) for key, value in case.metadata) > 8000
+
+
 def offence(case: Case, ended: Ended) -> str | None:
     """What is wrong about an end, or None."""
-    too_large = sum(len(key) + len(value) for key, value in case.metadata) > 8000
-    if ended.code in FAULTS and not too_large:
+    if ended.code in FAULTS and not beyond_headers(case):
         return f"{ended.code}: {ended.details[:300]}"
     if ended.code == "DEADLINE_EXCEEDED" and case.timeout == HANG_SECONDS:
         return f"no end within {ended.seconds:.0f} s"
