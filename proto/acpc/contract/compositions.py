@@ -19,16 +19,19 @@ MAX_KEPT = 256
 
 
 def _load_of(within: bool, message: pb.PerturbationSpec, *, strict: bool) -> Any:
-    data = message.SerializeToString(deterministic=True)
-    read = _read if len(data) <= MAX_KEPT else _read.__wrapped__
-    return read(data, within, strict)
+    """Reads a specification, a part of a composition where it is ``within`` one."""
+    if message.ByteSize() > MAX_KEPT:
+        return _read(within, message, strict)
+    return _kept(within, message.SerializeToString(deterministic=True), strict)
 
 
 @lru_cache(1024)
-def _read(data: bytes, within: bool, strict: bool) -> Any:
-    """Reads a specification, a part of a composition where it is ``within`` one."""
-    message, kinds = pb.PerturbationSpec.FromString(data), _PARTS if within else KINDS
-    kind = message.WhichOneof("kind")
+def _kept(within: bool, data: bytes, strict: bool) -> Any:
+    return _read(within, pb.PerturbationSpec.FromString(data), strict)
+
+
+def _read(within: bool, message: pb.PerturbationSpec, strict: bool) -> Any:
+    kind, kinds = message.WhichOneof("kind"), _PARTS if within else KINDS
     if kind is None:
         if not strict:  # a kind of a newer release
             return None
