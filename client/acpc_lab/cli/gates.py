@@ -1,14 +1,10 @@
-"""Reports a gate's decision to a CI system: a JUnit file, and annotations of GitHub Actions.
-
-GitLab, Jenkins and others read the JUnit file; GitHub Actions reads annotations on stderr.
-"""
+"""Reports a gate's decision to a CI system: a JUnit file, which GitLab, Jenkins and others read."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -17,7 +13,6 @@ from xml.etree import ElementTree as ET
 import typer
 from acpc_client import Outcome, Score, write_whole
 
-from acpc_lab.cli import render
 from acpc_lab.cli.options import Gate, require_folder
 
 if TYPE_CHECKING:
@@ -39,11 +34,8 @@ JunitOption = Annotated[
 ]
 
 _ELEMENTS = {"failed": "failure", "undecided": "skipped", "error": "error"}
-_LEVELS = {"failed": "error", "undecided": "warning", "error": "error"}
 REFERENCE = "the reference: there for comparison, not judged"
 """What is said of a checkpoint that is its own reference."""
-_MOST = 10
-"""Annotations of one level that GitHub shows of a step."""
 # What XML 1.0 cannot hold, escaped or not.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -63,8 +55,8 @@ class Case:
     message: str
 
 
-def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "") -> None:
-    """Writes the JUnit file, and annotations about ``file`` where GitHub Actions runs the command.
+def publish(suite: str, cases: Sequence[Case], junit: Path | None) -> None:
+    """Writes the JUnit file, where one is wanted.
 
     Raises typer.BadParameter: The file cannot be written.
     """
@@ -74,9 +66,6 @@ def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "
         except OSError as error:
             wrong = f"cannot write {junit}: {error.strerror}"
             raise typer.BadParameter(wrong, param_hint="--junit") from error
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in _annotations(suite, cases, file):
-            render.note(line)
 
 
 def _junit(suite: str, cases: Sequence[Case]) -> bytes:
@@ -100,28 +89,6 @@ def _junit(suite: str, cases: Sequence[Case]) -> bytes:
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
-
-
-def _annotations(suite: str, cases: Sequence[Case], file: str) -> Iterator[str]:
-    """A workflow command for each case that did not pass, as many as GitHub shows."""
-    for level in ("error", "warning"):
-        failed = [case for case in cases if _LEVELS.get(case.state) == level]
-        for case in failed[: _MOST - 1] if len(failed) > _MOST else failed:
-            yield _annotation(level, f"{suite}: {case.name} {case.state}", case.message, file)
-        if len(failed) > _MOST:
-            rest = f"{len(failed) - _MOST + 1} more did not pass"
-            yield _annotation(level, suite, rest, file)
-
-
-def _annotation(level: str, title: str, message: str, file: str) -> str:
-    properties = {"file": file, "title": title}
-    held = ",".join(f"{name}={_escaped(x, ':,')}" for name, x in properties.items() if x)
-    return f"::{level} {held}::{_escaped(message)}"
-
-
-def _escaped(text: str, more: str = "") -> str:
-    """The text with what ends a workflow command, or a property of one, in percents."""
-    return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def by_gate(outcome: Outcome, gate: str) -> Outcome:

@@ -254,10 +254,7 @@ class Cancel(Server):
 
             with reported():
                 sweep = Sweep.load(Path(self.name))
-                spec = sweep.spec
-                with self.client(
-                    spec.server.target, spec.server.access, on_away=render.presence
-                ) as client:
+                with self.client(on_away=render.presence) as client:
                     asked = sweep.cancel(client)
             render.line(f"{asked} cancellations requested")
             return

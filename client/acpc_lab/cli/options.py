@@ -15,7 +15,6 @@ import typer
 from acpc.contract import WEIGHTS_SUFFIXES, parse_grid
 from acpc_client import (
     DEFAULT_TARGET,
-    Access,
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
@@ -122,15 +121,14 @@ class Server(Options):
         str | None, typer.Option(envvar="ACPC_PROFILE", metavar="NAME", rich_help_panel=SERVER)
     ] = None
 
-    def connection(self, target: str | None = None) -> dict[str, Any]:
-        """What the option, the variables and the profile say; ``target`` is that of a file.
+    def connection(self) -> dict[str, Any]:
+        """What the option, the variables and the profile say.
 
         Raises AcpcError: The profile cannot be read.
         """
         asked: dict[str, Any] = {"target": self.target} if self.target else {}
         asked = profiles.variables() | asked
-        elsewhere = "target" in asked or target is not None
-        return profiles.chosen(self.profile, named_elsewhere=elsewhere) | asked
+        return profiles.chosen(self.profile, named_elsewhere="target" in asked) | asked
 
     @cached_property
     def timeout(self) -> float | None:
@@ -138,22 +136,19 @@ class Server(Options):
         seconds: float | None = self.connection().get("timeout")
         return seconds
 
-    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client; ``target`` and ``access`` are those of a file."""
-        known = self.connection(target)
+    def client(self, **options: Any) -> AcpcClient:  # noqa: ANN401
+        """A client of the server that is meant."""
+        known = self.connection()
         waits = {name: known.pop(name, None) for name in ("timeout", "patience")}
-        where = known.pop("target", None) or target or DEFAULT_TARGET
-        insecure = bool(known.pop("insecure", False))
-        made = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
-        entry: Access = {**access, **made}
-        if insecure:
-            entry["insecure"] = True
-        return AcpcClient(where, **entry, **{**waits, **options})
+        where = known.pop("target", None) or DEFAULT_TARGET
+        insecure = {"insecure": True} if known.pop("insecure", False) else {}
+        entry = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
+        return AcpcClient(where, **entry, **insecure, **{**waits, **options})
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        with reported(), self.client(None, Access(), on_away=render.presence) as client:
+        with reported(), self.client(on_away=render.presence) as client:
             yield client
 
 

@@ -51,9 +51,8 @@ class _File(Server):
     @contextmanager
     def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
         """A client."""
-        spec = sweep.spec
-        render.notes(spec.warnings)
-        with self.client(spec.server.target, spec.server.access) as client:
+        render.notes(sweep.spec.warnings)
+        with self.client() as client:
             yield client
 
 
@@ -140,7 +139,7 @@ class Run(Followed, _File):
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
-            publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
+            publish("acpc sweep", cases_of(results, gate), self.junit)
         outcomes = results.gated(gate or Gate.POINT)
         missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
         if missing or results.inconsistencies:

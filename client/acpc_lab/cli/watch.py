@@ -2,9 +2,6 @@
 
 import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -30,16 +27,12 @@ from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Finder, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
 
-_COMMAND_SECONDS = 600.0
-_STDERR = 2
-
 
 @dataclass
 class _Reporter:
-    """Tells of each checkpoint on stdout, runs the command of those that fail, and counts."""
+    """Tells of each checkpoint on stdout, and counts."""
 
     as_json: bool
-    on_fail: str | None
     gate: str
 
     def __post_init__(self) -> None:
@@ -69,43 +62,9 @@ class _Reporter:
         for sentence in scored.results.inconsistencies:
             render.problem(sentence)
         render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome.rejects:
-            self._run(self.on_fail, scored)
-
-    def _run(self, command: str, scored: ScoredCheckpoint) -> None:
-        """Runs the user's command, and reports its failure; what is cut short ends whole."""
-        arrival = scored.arrival
-        variables = {
-            "ACPC_CHECKPOINT": arrival.ref.name,
-            "ACPC_WEIGHTS": arrival.ref.weights,
-            "ACPC_EPOCH": "" if arrival.epoch is None else str(arrival.epoch),
-            "ACPC_DIGEST": arrival.digest,
-            "ACPC_VERDICT": scored.verdict or "",
-            "ACPC_FAILED": " ".join(str(item.cell.shift) for item in scored.results.rejected),
-            "ACPC_RESULTS": str(scored.results.folder),
-        }
-        try:
-            with subprocess.Popen(  # noqa: S602 - the user's own command line
-                command,
-                shell=True,
-                stdin=subprocess.PIPE,
-                stdout=_STDERR,  # stdout is of the scores
-                env={**os.environ, **variables},
-                start_new_session=True,
-            ) as process:
-                try:
-                    process.communicate(json.dumps(scored.to_dict()).encode(), _COMMAND_SECONDS)
-                except BaseException:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    raise
-                if process.returncode:
-                    raise subprocess.CalledProcessError(process.returncode, command)
-        except (OSError, subprocess.SubprocessError) as error:
-            render.problem(f"--on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
 
     @contextlib.contextmanager
-    def published(self, watching: Watching, junit: Path | None, sweep: Path) -> Iterator[None]:
+    def published(self, watching: Watching, junit: Path | None) -> Iterator[None]:
         """Adds in the end what appeared and was not scored, and gives a CI system all of it.
 
         A run that judged nothing is undecided.
@@ -123,7 +82,7 @@ class _Reporter:
                 render.problem(f"{name} was not scored")
                 self.outcomes.append(Outcome.UNSPECIFIED)
                 self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
-            publish("acpc watch", self.cases, junit, str(sweep))
+            publish("acpc watch", self.cases, junit)
 
 
 class Watch(Followed, Server):
@@ -143,7 +102,7 @@ class Watch(Followed, Server):
 
         acpc watch /data/checkpoints --sweep gate.yaml
         acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
-            --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
+            --gate confident
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
@@ -157,10 +116,7 @@ class Watch(Followed, Server):
         once: Score what is there now, and leave: for cron and pipelines.
         interval: From one look to the next.
         settle: A file whose format does not tell its end is whole when unchanged for so long.
-        gate: Which verdict counts, here and for --on-fail [the file's].
-        on_fail: Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT,
-            ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and
-            ACPC_RESULTS (the folder), and the JSON of its scores on stdin.
+        gate: Which verdict counts [the file's].
     """
 
     directory: Annotated[Path, typer.Argument(file_okay=False)]
@@ -171,14 +127,13 @@ class Watch(Followed, Server):
     settle: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 10.0
     concurrency: Concurrency = None
     gate: Gate | None = None
-    on_fail: Annotated[str | None, typer.Option(metavar="COMMAND")] = None
     junit: JunitOption = None
 
     def run(self) -> None:
         """Watches the folder, and gates in the end."""
         with reported():
             spec = load_spec(self.sweep)
-            telling = _Reporter(self.json, self.on_fail, self.gate or spec.gate)
+            telling = _Reporter(self.json, self.gate or spec.gate)
             render.notes(spec.warnings)
             watching = Watching(
                 spec,
@@ -190,8 +145,8 @@ class Watch(Followed, Server):
             )
             words = "interrupted: jobs go on at the server, and the same command goes on here"
             with (
-                telling.published(watching, self.junit, self.sweep),
-                self.client(spec.server.target, spec.server.access) as client,
+                telling.published(watching, self.junit),
+                self.client() as client,
                 interruptible(words),
                 shown(sweep_tables.VIEW, live=True) as on_update,
             ):
@@ -200,7 +155,7 @@ class Watch(Followed, Server):
                     once=self.once,
                     interval=self.interval,
                     concurrency=self.concurrency,
-                    patience=self.connection(spec.server.target).get("patience"),
+                    patience=self.connection().get("patience"),
                     on_update=on_update,
                 )
         raise typer.Exit(exit_of(telling.outcomes))

@@ -17,7 +17,7 @@ from acpc_client import CheckpointRef, DatasetAnchors, ScoreRequest
 
 from acpc_lab.sweeps.reading import Label
 
-NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
+_NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
 
 
@@ -59,7 +59,7 @@ class Cell(ScoreRequest):
 
     def job_id(self, sweep: str, attempt: int) -> str:
         """Returns the request id of an attempt, from 1: whoever computes it finds the same job."""
-        return str(uuid.uuid5(NAMESPACE, json.dumps([sweep, self._content(), attempt])))
+        return str(uuid.uuid5(_NAMESPACE, json.dumps([sweep, self._content(), attempt])))
 
     def request(self) -> ScoreRequest:
         """Returns what a server is asked for; the request id is the attempt's."""

@@ -24,7 +24,7 @@ from acpc_lab.campaigns import (
 )
 from acpc_lab.sweeps.cells import Cell
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec, read_spec
-from acpc_lab.sweeps.plan import Depot, Planner
+from acpc_lab.sweeps.plan import Planner
 from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
@@ -203,9 +203,7 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        link = Link(client, patience=0.0)
-        depot = Depot(self.spec, client, link, self.folder.parent, dry=True)
-        return Planner(self.spec, depot).plan(client.checkpoints.list())
+        return Planner(self.spec, client.anchors.get).plan(client.checkpoints.list())
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -229,7 +227,8 @@ class Sweep:
         if before is not None and same and not options.get("rescan"):
             return before
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent)).plan(listed)
+        planner = Planner(self.spec, lambda name: link.ask(lambda: client.anchors.get(name)))
+        plan = planner.plan(listed)
         if before is not None and not options.get("drop"):
             _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:

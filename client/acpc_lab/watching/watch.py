@@ -26,7 +26,6 @@ from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
-    Depot,
     Planner,
     SweepFileError,
     SweepFolder,
@@ -237,7 +236,7 @@ class Watch:
         once: bool,
         interval: float,
     ) -> None:
-        planner = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent))
+        planner = Planner(self.spec, lambda name: link.ask(lambda: client.anchors.get(name)))
         look_at = 0.0
         while True:
             if time.monotonic() >= look_at:
