@@ -14,8 +14,8 @@ from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import held, render
 from acpc_lab.cli.command import Command, Keys, given, group
+from acpc_lab.cli.follow import counted
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
-from acpc_lab.cli.progress import counted
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.tables import load_anchors, load_views
 
@@ -115,7 +115,7 @@ class Upload(_Made, Followed, Server):
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
-            with interruptible(words), self._arrays(on_read) as anchors:
+            with interruptible([words]), self._arrays(on_read) as anchors:
                 stored = client.anchors.upload(
                     replace(anchors, views=groups, directions=probes),
                     description=self.description,

@@ -7,15 +7,14 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import PairedRequest, PairRequest, PerturbationSet, PlanStart
-from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, read_npz
+from acpc_client import CemBudget, CheckpointRef, Outcome, PoolCertificate, answered, read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given, sets
-from acpc_lab.cli.gates import Case, JunitOption, publish
+from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import (
     CheckpointName,
-    Exit,
     Printed,
     Server,
     Shifts,
@@ -222,11 +221,13 @@ class PlanPaired(_Asked):
 
 def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
-    case = Case(f"{asked.checkpoint} {what}", "passed" if met else "failed", message)
-    publish("acpc certify", [case], asked.junit)
+    outcome = Outcome.PASSED if met else Outcome.FAILED
+    code = settle(
+        "acpc certify", [Case(f"{asked.checkpoint} {what}", outcome, message)], asked.junit
+    )
     if not met:
         render.note(message)
-        raise typer.Exit(Exit.NOT_CERTIFIED)
+        raise typer.Exit(code)
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:

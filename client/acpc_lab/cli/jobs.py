@@ -13,7 +13,8 @@ from acpc_client import AcpcClient, Checkpoint, save_result, status_of
 from acpc_client.errors import NotFound
 
 from acpc_lab.cli import held, render
-from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
+from acpc_lab.cli.follow import finish, follow, study_line
+from acpc_lab.cli.gates import ScoreOptions
 from acpc_lab.cli.options import (
     CheckpointName,
     Printed,

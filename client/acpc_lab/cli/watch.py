@@ -1,88 +1,23 @@
 """``acpc watch``."""
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from acpc_client import Outcome
 
-from acpc_lab.cli import render, sweep_tables
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
-from acpc_lab.cli.options import (
-    Concurrency,
-    Followed,
-    Gate,
-    Server,
-    interruptible,
-    reported,
-)
-from acpc_lab.cli.progress import shown
+from acpc_lab.cli import render
+from acpc_lab.cli.follow import shown
+from acpc_lab.cli.gates import Case, JunitOption, reason, settle
+from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible, reported
+from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint
+from acpc_lab.watching import Arrival, Finder, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
 
-
-@dataclass
-class _Reporter:
-    """Tells of each checkpoint on stdout, and counts."""
-
-    as_json: bool
-    gate: str
-
-    def __post_init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-        self.cases: list[Case] = []
-
-    def __call__(self, scored: ScoredCheckpoint) -> None:
-        if scored.verdict != "reference":
-            self.outcomes.append(scored.outcome)
-        ref, epoch = scored.arrival.ref, scored.arrival.epoch
-        known = [reason(item.score, self.gate) for item in scored.results if item.score is not None]
-        message = "; ".join(known) or "no score"
-        self.cases.append(case_of(f"{ref.name} {ref.weights}", scored.outcome, message))
-        if self.as_json:
-            render.line(json.dumps(scored.to_dict()))
-        else:
-            cells = [
-                f"{item.cell.shift} {sweep_tables.in_words(item)}"
-                if item.score is not None
-                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
-                for item in scored.results
-            ]
-            verdict = scored.verdict or "no score"
-            number = "" if epoch is None else f" epoch {epoch}"
-            render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
-        sys.stdout.flush()  # whoever reads a pipe is not kept waiting
-        for sentence in scored.results.inconsistencies:
-            render.problem(sentence)
-        render.notes(scored.results.reference_notes)
-
-    @contextlib.contextmanager
-    def published(self, watching: Watching, junit: Path | None) -> Iterator[None]:
-        """Adds in the end what appeared and was not scored, and gives a CI system all of it.
-
-        A run that judged nothing is undecided.
-        """
-        try:
-            yield
-            if not (self.outcomes or watching.unplanned):
-                words = "nothing was judged: no checkpoint here is new and meant by the sweep file"
-                render.note(f"undecided: {words}")
-                self.outcomes.append(Outcome.UNDECIDED)
-                self.cases.append(case_of(str(watching.finder.root), Outcome.UNDECIDED, words))
-        finally:
-            for arrival in watching.unplanned:
-                name = f"{arrival.ref.name} {arrival.ref.weights}"
-                render.problem(f"{name} was not scored")
-                self.outcomes.append(Outcome.UNSPECIFIED)
-                self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
-            publish("acpc watch", self.cases, junit)
+_NOTHING = "nothing was judged: no checkpoint here is new and meant by the sweep file"
 
 
 class Watch(Followed, Server):
@@ -101,8 +36,7 @@ class Watch(Followed, Server):
     **Examples**
 
         acpc watch /data/checkpoints --sweep gate.yaml
-        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
-            --gate confident
+        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml --gate confident
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
@@ -130,32 +64,70 @@ class Watch(Followed, Server):
     junit: JunitOption = None
 
     def run(self) -> None:
-        """Watches the folder, and gates in the end."""
+        """Watches the folder, and gates in the end; a run that judged nothing is undecided."""
+        cases: list[Case] = []
+        judged: list[ScoredCheckpoint] = []
         with reported():
             spec = load_spec(self.sweep)
-            telling = _Reporter(self.json, self.gate or spec.gate)
+            gate = self.gate or spec.gate
             render.notes(spec.warnings)
+
+            def tell(scored: ScoredCheckpoint) -> None:
+                known = [reason(item.score, gate) for item in scored.results if item.score]
+                message = "; ".join(known) or "no score"
+                cases.append(Case(_named(scored.arrival), scored.outcome, message))
+                judged.extend([scored] * (scored.verdict != "reference"))
+                self._tell(scored)
+
             watching = Watching(
                 spec,
                 self.sweep.with_name(f"{spec.name}.watch"),
                 Finder(self.directory, self.prefix, self.settle),
-                gate=telling.gate,
-                listeners=[telling],
+                gate=gate,
+                listeners=[tell],
                 on_trouble=render.note,
             )
             words = "interrupted: jobs go on at the server, and the same command goes on here"
-            with (
-                telling.published(watching, self.junit),
-                self.client() as client,
-                interruptible(words),
-                shown(sweep_tables.VIEW, live=True) as on_update,
-            ):
-                watching.run(
-                    client,
-                    once=self.once,
-                    interval=self.interval,
-                    concurrency=self.concurrency,
-                    patience=self.connection().get("patience"),
-                    on_update=on_update,
-                )
-        raise typer.Exit(exit_of(telling.outcomes))
+            try:
+                with self.client() as client, interruptible([words]), shown(*CELLS) as on_update:
+                    watching.run(
+                        client,
+                        once=self.once,
+                        interval=self.interval,
+                        concurrency=self.concurrency,
+                        patience=self.connection().get("patience"),
+                        on_update=on_update,
+                    )
+                if not (judged or watching.unplanned):
+                    render.note(f"undecided: {_NOTHING}")
+                    cases.append(Case(str(watching.finder.root), Outcome.UNDECIDED, _NOTHING))
+            finally:
+                for arrival in watching.unplanned:
+                    render.problem(f"{_named(arrival)} was not scored")
+                    cases.append(Case(_named(arrival), Outcome.UNSPECIFIED, "was not scored"))
+                code = settle("acpc watch", cases, self.junit)
+        raise typer.Exit(code)
+
+    def _tell(self, scored: ScoredCheckpoint) -> None:
+        """Prints a checkpoint that has come to its end, a line or a document."""
+        if self.json:
+            render.line(json.dumps(scored.to_dict()))
+        else:
+            cells = [
+                f"{item.cell.shift} {in_words(item)}"
+                if item.score is not None
+                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
+                for item in scored.results
+            ]
+            epoch = scored.arrival.epoch
+            number = "" if epoch is None else f" epoch {epoch}"
+            verdict = scored.verdict or "no score"
+            render.line(f"{_named(scored.arrival)}{number}: {verdict}: {'; '.join(cells)}")
+        sys.stdout.flush()  # whoever reads a pipe is not kept waiting
+        for sentence in scored.results.inconsistencies:
+            render.problem(sentence)
+        render.notes(scored.results.reference_notes)
+
+
+def _named(arrival: Arrival) -> str:
+    return f"{arrival.ref.name} {arrival.ref.weights}"

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import AnchorSet, Checkpoint, CheckpointRef
@@ -122,7 +122,7 @@ class Planner:
             if isinstance(asked, str):
                 stored = self._find_set(asked)
                 return stored.digest, stored.groups
-            names = {name: fill(getattr(asked, name), fills) for name in ("dataset", "task")}
+            names: Any = {name: fill(getattr(asked, name), fills) for name in ("dataset", "task")}
             return dataclasses.replace(asked, **names), ()
         except ArgumentError as wrong:
             at = "anchors" if asked is self.spec.anchors else f"{group.place}.anchors"

@@ -5,19 +5,20 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
+from acpc.contract import Outcome
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
-from acpc_lab.cli.gates import Case, publish
+from acpc_lab.cli.gates import Case, settle
 from client_counterparty import Counterparty
 from client_messages import operation, status
 from grpc import StatusCode
 from score_scripts import SCORE, UNDECIDED, ended
 
 PLAIN = [
-    Case("a under blur:15", "passed", "it holds"),
-    Case("b", "failed", "SR 0.5 < 0.95"),
-    Case("c", "undecided", "25 anchors are too few"),
-    Case("d", "error", "INTERNAL: lost"),
+    Case("a under blur:15", Outcome.PASSED, "it holds"),
+    Case("b", Outcome.FAILED, "SR 0.5 < 0.95"),
+    Case("c", Outcome.UNDECIDED, "25 anchors are too few"),
+    Case("d", Outcome.UNSPECIFIED, "INTERNAL: lost"),
 ]
 # The elements and attributes that Jenkins, GitLab and the JUnit 10 schema have in common.
 ALLOWED = {
@@ -54,7 +55,7 @@ def outcomes(path: Path) -> list[tuple[str, str]]:
 
 
 def test_a_case_that_did_not_pass_says_why(tmp_path: Path) -> None:
-    publish("acpc score", PLAIN, tmp_path / "gate.xml")
+    assert settle("acpc score", PLAIN, tmp_path / "gate.xml") == 4
     root = read(tmp_path / "gate.xml")
     tags = ["system-out", "failure", "skipped", "error"]
     assert outcomes(tmp_path / "gate.xml") == list(zip([c.name for c in PLAIN], tags, strict=True))
@@ -63,7 +64,7 @@ def test_a_case_that_did_not_pass_says_why(tmp_path: Path) -> None:
 
 def test_names_and_messages_cannot_leave_their_place(tmp_path: Path) -> None:
     hostile = 'a"><failure/>&\x00\x1b[31m\ud800]]>'
-    publish("s", [Case(hostile, "failed", hostile)], tmp_path / "gate.xml")
+    settle("s", [Case(hostile, Outcome.FAILED, hostile)], tmp_path / "gate.xml")
     (case,) = read(tmp_path / "gate.xml").iter("testcase")
     wanted = 'a"><failure/>&\ufffd\ufffd[31m\ufffd]]>'
     assert (case.attrib["name"], case[0].text) == (wanted, wanted)
