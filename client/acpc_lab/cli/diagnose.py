@@ -110,8 +110,7 @@ class Compare(_Asked):
 
     keys: ClassVar[Keys] = {**_VIEWS, **keys_of(PairRequest, ("weights",)), **_MODE}
 
-    def run(self) -> None:
-        """Compares, and prints a row per view."""
+    def __call__(self) -> None:
         optional = ("observed_future", "proprio", "future_proprio")
         asked = self.read(("history", "action_blocks"), optional)
         with self.connect() as client:
@@ -161,8 +160,7 @@ class Certify(_Asked):
     require: Selection | None = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Certifies, prints a row per shift, and gates where asked."""
+    def __call__(self) -> None:
         require = self.require
         if require is Selection.ELITE and not self.elites:
             raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
@@ -207,8 +205,7 @@ class PlanPaired(_Asked):
     require_certified: bool = False
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Plans on both sides, prints a row per view, and gates where asked."""
+    def __call__(self) -> None:
         asked = self.read(("history", "goal"), MOMENT)
         asked["budget"] = CemBudget(**asked.pop("budget", {}))
         with self.connect() as client:

@@ -65,8 +65,7 @@ class Diff(Printed, Server):
     population: Population = None
     protocol: SettingsOption = None
 
-    def run(self) -> None:
-        """Compares, and gates where asked."""
+    def __call__(self) -> None:
         asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
             held = [_read(name, client) for name in (self.first, self.second)]

@@ -45,8 +45,7 @@ class Judge(Printed):
     gate: GateOption = Gate.POINT
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Judges each, and exits for the worst."""
+    def __call__(self) -> None:
         with reported():
             read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
             limits = read | given(ir=self.t_ir, sr=self.t_sr)

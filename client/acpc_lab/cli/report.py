@@ -65,8 +65,7 @@ class Report(Server):
     no_pictures: bool = False
     label: Annotated[list[str] | None, typer.Option(metavar="level|run|task=LABEL")] = None
 
-    def run(self) -> None:
-        """Reads the sources, and writes the page."""
+    def __call__(self) -> None:
         require_folder(self.figures)
         with reported():
             found = self._read()

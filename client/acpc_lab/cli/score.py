@@ -174,8 +174,7 @@ class Score(Asked, ScoreOptions, Server):
     request_id: str | None = None
     no_wait: bool = False
 
-    def run(self) -> None:
-        """Submits a job for each shift, follows them, and judges."""
+    def __call__(self) -> None:
         if self.no_wait and self.junit is not None:
             raise typer.BadParameter(
                 "it needs a verdict; leave out --no-wait", param_hint="--junit"
@@ -262,8 +261,7 @@ class CheckFit(OnAnchors, Followed, Server):
     Exits with 3 where it surely does not fit, 5 where that is undecided or nothing moves.
     """
 
-    def run(self) -> None:
-        """Scores the checkpoint under no change, and prints how well it predicts."""
+    def __call__(self) -> None:
         anchors = self.source()
         if isinstance(anchors, DatasetAnchors) and self.anchors is None:
             anchors = replace(anchors, count=_FIT_ANCHORS)
@@ -319,8 +317,7 @@ class Limit(Asked, Followed, Server):
     out: ScoreOut = None
     picture: Annotated[Path | None, typer.Option(dir_okay=False)] = None
 
-    def run(self) -> None:
-        """Scores the grid, and says up to which severity the screen passes."""
+    def __call__(self) -> None:
         with as_usage("--shift"):
             grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
             severities = grid if len(grid) > 1 else severities_up_to(grid[0], self.steps)

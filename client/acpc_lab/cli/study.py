@@ -96,8 +96,7 @@ class Run(Followed, AnchorCount, Server):
         Path | None, typer.Option(metavar="FOLDER", exists=True, file_okay=False)
     ] = None
 
-    def run(self) -> None:
-        """Makes the study, prints it, and writes the bundle."""
+    def __call__(self) -> None:
         study = STUDIES.get(self.name)
         if study is None:
             wanted = ", ".join(STUDIES)
@@ -287,8 +286,7 @@ class Plot(Options):
         typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder."),
     ]
 
-    def run(self) -> None:
-        """Draws them."""
+    def __call__(self) -> None:
         with reported():
             held = bundle.read(self.folder)
             drawn = bundle.draw(held, held.evidence())

@@ -97,8 +97,7 @@ class Run(Followed, _File):
     out: Out = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Runs, watches or submits; prints the results, and gates."""
+    def __call__(self) -> None:
         if self.submit_only and (self.watch or self.junit is not None):
             other = "--watch" if self.watch else "--junit"
             raise typer.BadParameter(f"{other} and --submit-only exclude each other")
@@ -185,8 +184,7 @@ class Show(Printed, _File):
     correction: CorrectionOption = Correction.HOLM
     out: Out = None
 
-    def run(self) -> None:
-        """Shows it, or writes it."""
+    def __call__(self) -> None:
         if self.anchors and self.form is not Format.CSV and self.out is None:
             raise typer.BadParameter("is for -o csv and --out", param_hint="--anchors")
         with reported():

@@ -82,8 +82,7 @@ class Verify(Followed, Server):
     source: Annotated[Path, typer.Argument(metavar="RESULT|FOLDER", exists=True)]
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
-    def run(self) -> None:
-        """Compares, and exits accordingly."""
+    def __call__(self) -> None:
         with reported():
             if self.source.is_dir():
                 self._study()

@@ -63,8 +63,7 @@ class Watch(Followed, Server):
     gate: Gate | None = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Watches the folder, and gates in the end; a run that judged nothing is undecided."""
+    def __call__(self) -> None:
         cases: list[Case] = []
         judged: list[ScoredCheckpoint] = []
         with reported():

@@ -13,8 +13,7 @@ from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import AnchorSet, Checkpoint, CheckpointRef
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepPlan
+from acpc_lab.sweeps.folder import Cell, SweepPlan
 from acpc_lab.sweeps.reading import Label, as_value, fill
 from acpc_lab.sweeps.shifts import Groups
 
