@@ -22,7 +22,6 @@ from acpc_lab.report.sources import (
     from_operations,
     from_scores,
     from_sweep,
-    server_of,
 )
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
