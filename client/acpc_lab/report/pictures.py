@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,7 +55,9 @@ def picture(answer: Any) -> Picture:  # noqa: ANN401 - any answer
 
     Raises ArgumentError: There is nothing to draw; FailedPrecondition: matplotlib is not installed.
     """
-    drawn = {PoolCertificate: _margins, SeverityLimit: _limit, PairComparison: _steps}
+    drawn: dict[type, Callable[[Axes, Any], None]] = {
+        PoolCertificate: _margins, SeverityLimit: _limit, PairComparison: _steps
+    }  # fmt: skip
     draw = drawn.get(type(answer))
     if draw is None:
         found = f"found {type(answer).__name__}, which has no picture"
