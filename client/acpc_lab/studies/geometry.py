@@ -30,7 +30,7 @@ from acpc_lab.studies.base import (
 )
 from acpc_lab.studies.figures import Panel, by_row, case_of
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+from acpc_lab.tables import Arrays, Column, Integers, Numbers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,16 +141,14 @@ def summarise(
     """
     rows.require_unique("task", "run", "level", "anchor")
     spaces = []
-    cells = groups(rows.task.tolist(), rows.run.tolist(), rows.level.tolist())
-    for index, ((task, run, level), held) in enumerate(cells.items()):
-        cell = rows.where(held)
+    for index, (named, cell) in enumerate(rows.by("task", "run", "level")):
         for space in SPACES:
             names = (f"{space}_{name}" for name in ("radius", "nearest", "disjoint"))
             radius, nearest, disjoint = (getattr(cell, name) for name in names)
             measured = Spacing(radius, nearest, disjoint == 1)
             if arrays:
                 measured = _checked(measured, arrays, index, space)
-            spaces.append(_summary(task, run, level, space, measured))
+            spaces.append(_summary(named, space, measured))
     return GeometrySummary(tuple(spaces))
 
 
@@ -170,15 +168,15 @@ def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacin
     return measured
 
 
-def _summary(task: str, run: str, level: float, space: str, measured: Spacing) -> SpaceGeometry:
+def _summary(named: tuple[str, str, float], space: str, measured: Spacing) -> SpaceGeometry:
     if not measured.nearest.all():
         why = "two anchors have one representation; the checkpoint may have collapsed"
-        wrong = f"{task}, run {run}, level {level:g}: is 0, so r/NN has no value: {why}"
+        wrong = f"{named[0]}, run {named[1]}, level {named[2]:g}: is 0, so r/NN has no value: {why}"
         raise ArgumentError(f"{space}_nearest", wrong)
     ratio = measured.radius / measured.nearest
     shares = (measured.radius < measured.nearest, measured.disjoint)
     numbers = (float(np.median(ratio)), *(float(share.mean()) for share in shares))
-    return SpaceGeometry(task, run, level, space, len(ratio), *numbers)
+    return SpaceGeometry(*named, space, len(ratio), *numbers)
 
 
 def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
@@ -196,13 +194,18 @@ def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
 
 
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
-    """The arrays and the t-SNE coordinates of each space, which take a while to compute.
+    """The arrays and the t-SNE coordinates of each space, which take a while where not held.
 
     Raises FailedPrecondition: scikit-learn is not installed.
     """
     stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
-    # One thread for all of linear algebra: it is a setting of the process.
-    with load("threadpoolctl").threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as pool:
+    stems = [stem for stem in stems if f"{stem}_tsne" not in arrays]
+    # One thread for all of linear algebra, a setting of the process: threads sum in an order of
+    # their own, and t-SNE magnifies it.
+    with (
+        load("threadpoolctl", "tsne").threadpool_limits(1),
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
         placed = pool.map(
             lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
         )
@@ -221,9 +224,7 @@ def tsne(
     manifold = load("sklearn.manifold", "tsne")
     perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
     projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.tsne_seed)
-    # Threads sum in an order of their own, and t-SNE magnifies it.
-    with load("threadpoolctl", "tsne").threadpool_limits(1):
-        placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+    placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
     return placed.reshape(*points.shape[:2], 2)
 
 
@@ -233,7 +234,8 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
     drawn = {"numbers": numbers(summary)}
     if evidence.arrays:
         with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
-            drawn["tsne"] = projections(summary, parameters, evidence.arrays)
+            arrays = embedded(evidence.arrays, parameters)
+            drawn["tsne"] = projections(summary, parameters, arrays)
     return drawn
 
 
@@ -244,13 +246,13 @@ def numbers(summary: GeometrySummary) -> Figure:
         "below_nearest": "fraction r < NN",
         "disjoint": "fully disjoint fraction",
     }
+    by_space = {
+        label: [item for item in summary.spaces if item.space == space]
+        for space, label in SPACES.items()
+    }
     shown = [
         Panel(
-            title,
-            {
-                label: [getattr(item, name) for item in summary.spaces if item.space == space]
-                for space, label in SPACES.items()
-            },
+            title, {label: [getattr(item, name) for item in of] for label, of in by_space.items()}
         )
         for name, title in fields.items()
     ]
@@ -264,10 +266,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
     for position, item in enumerate(summary.spaces):
         axis = axes[position % rows * columns + position // rows]
         stem = key(position // rows, item.space)
-        placed = arrays.get(f"{stem}_tsne")
-        if placed is None:
-            placed = tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters)
-        _scatter(axis, placed.astype(np.float64), parameters)
+        _scatter(axis, arrays[f"{stem}_tsne"].astype(np.float64), parameters)
         axis.set_title(f"{case_of(item)}\n{SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"
