@@ -125,9 +125,8 @@ class Run(Followed, AnchorCount, Server):
             cells = studies.read_checkpoints(listed, **drawn)
             study.check(cells, parameters)
             found = self._measure(cells, ask)
-            answers = [(item.row, item.answer) for item in found]
-            held = (study.gather or _gathered(study))(answers, parameters, render.note)
-            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
+            made, arrays = study.collect([(item.row, item.answer) for item in found])
+            evidence = studies.Evidence.of(study, made, parameters, arrays)
             self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
     def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
@@ -236,10 +235,6 @@ class Run(Followed, AnchorCount, Server):
 def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A file as a source of a bundle, and its content to keep there."""
     return {"kind": "file", "name": name, "sha256": sha256(content)}, {name: content}
-
-
-def _gathered(study: studies.Study) -> Any:  # noqa: ANN401 - as Study.gather
-    return lambda answers, parameters, note: studies.gathered(study.rows, answers)
 
 
 def _parameters(study: studies.Study, read: dict[str, Any]) -> studies.Parameters:

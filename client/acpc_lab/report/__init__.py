@@ -20,7 +20,6 @@ from acpc_lab.report.sources import (
     LabelNames,
     from_files,
     from_operations,
-    from_scores,
     from_sweep,
 )
 from acpc_lab.report.worst import missing, with_pictures
@@ -28,13 +27,13 @@ from acpc_lab.tables import write_whole
 
 __all__ = [
     "LabelNames", "Picture", "ReportData", "claims", "export_figures", "failing",
-    "from_files", "from_operations", "from_scores", "from_sweep", "picture", "render",
+    "from_files", "from_operations", "from_sweep", "picture", "render",
     "with_pictures", "write_report",
 ]  # fmt: skip
 
 
 def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
-    """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.
+    """Writes the report and, with ``figures``, its figures as SVG and PNG into a folder.
 
     Raises FailedPrecondition: The extra ``[report]`` is not installed; OSError: A file cannot be
     written.
