@@ -43,9 +43,6 @@ SERVICES = (
     ),
     "google.longrunning.Operations",
 )
-# A name for probes that ask whether the process is to be restarted, which a busy or draining one
-# is not.
-LIVENESS = "liveness"
 EVICTED = 1
 FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
@@ -109,7 +106,8 @@ class Server:
             self.health,
             rpc.Overview(self._jobs, writer, self.access, f"acpc {CODE_VERSION} on {name}"),
         )
-        self._probes = rpc.HealthService()
+        self.metrics.ready.set_function(lambda: self.health.ready)
+        self._probes = rpc.HealthService(self.health, SERVICES)
         self._door = self._build(scoring, studies, readers, writer)
         self._watchdog = Watchdog(
             lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
@@ -158,12 +156,6 @@ class Server:
         self._jobs.drain()
         self._on_leave(DEVICE_FAILED)
         self._engine.owner.fail(self.health.sickness)
-
-    def _tell_health(self) -> None:
-        """Answer gRPC's probes as HTTP's: every service by readiness, one name by liveness."""
-        ready = dict.fromkeys(("", *SERVICES), self.health.ready)
-        self._probes.tell({**ready, LIVENESS: self.health.live})
-        self.metrics.ready.set(self.health.ready)
 
     def _build(
         self,
@@ -222,7 +214,7 @@ class Server:
         options.warn_of_exposure(settings)
         turn_off_failing(self._device, self.metrics)
         self._preload([name for name in settings.preload.split(",") if name])
-        self.health.watch(self._tell_health)
+        self.health.watch(self._probes.moved)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:

@@ -16,7 +16,8 @@ import grpc
 import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2_grpc
-from acpc_server.app import LIVENESS, SERVICES
+from acpc_server.app import SERVICES
+from acpc_server.rpc.probes import LIVENESS
 from acpc_server.watchdog import DEVICE_FAILED
 from faulty_world import SOUND, FaultyWorld, write_faulty_world
 from grpc_health.v1 import health_pb2, health_pb2_grpc

@@ -49,6 +49,5 @@ class ServerHealth:
         self.block("sick", self.sickness)
 
     def watch(self, listener: Callable[[], object]) -> None:
-        """Have ``listener`` called now and after every change, in the thread that made it."""
+        """Have ``listener`` called after every change, in the thread that made it."""
         self._listener = listener
-        listener()

@@ -20,6 +20,7 @@ import grpc
 import grpc.aio
 import structlog
 from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message import Message
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
@@ -146,12 +147,10 @@ class Door(grpc.GenericRpcHandler):
                     served.check(call)
                 found = behaviour(await call.message(), call)
             self._long_calls.add(call)
-            if isinstance(found, AsyncIterator):
-                await _send(context, found)
-                answer = None
-            else:
-                answer = await found
-                answer = answer if isinstance(answer, bytes) else answer.SerializeToString()
+            streams = isinstance(found, AsyncIterator)
+            answer = await (_send(context, found) if streams else found)
+            if isinstance(answer, Message):  # a worker has written its own
+                answer = answer.SerializeToString()
             call.end("OK")
             return answer
         except grpc.aio.BaseError:  # an answer could not be sent: the caller has left

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -13,31 +13,37 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from acpc_server.errors import NotFound
+from acpc_server.observe import ServerHealth
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.limits import ReadLimit
 
 IDLE = ReadLimit(60.0, "open a new stream for the next question", "REFLECTION_IDLE")
 Answer: TypeAlias = health_pb2.HealthCheckResponse
+# A name for probes that ask whether the process is to be restarted, which a busy or draining one
+# is not.
+LIVENESS = "liveness"
 
 
 class HealthService:
-    """grpc.health.v1.Health, answered on the event loop: no busy worker keeps it waiting."""
+    """grpc.health.v1.Health, answered on the event loop: no busy worker keeps it waiting.
 
-    def __init__(self) -> None:
-        self._serving: dict[str, bool] = {}
+    Every service, and the empty name, by readiness; one name by liveness.
+    """
+
+    def __init__(self, health: ServerHealth, services: Sequence[str] = ()) -> None:
+        self._health, self._services = health, {"", *services}
         self._watching: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
 
-    def tell(self, serving: Mapping[str, bool]) -> None:
-        """Set which services serve, by name; the empty name is the server. From any thread."""
-        self._serving = dict(serving)
+    def moved(self) -> None:
+        """Look at the health again. From any thread."""
         for loop, moved in tuple(self._watching):
             loop.call_soon_threadsafe(moved.set)
 
     async def Check(self, request: health_pb2.HealthCheckRequest, context: Call) -> Answer:
         """Answer whether a service serves now."""
-        if request.service not in self._serving:
+        if (status := self._status(request.service)) == Answer.SERVICE_UNKNOWN:
             raise NotFound(f"no service is named {request.service[:100]!r}")
-        return Answer(status=self._status(request.service))
+        return Answer(status=status)
 
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Call
@@ -58,9 +64,10 @@ class HealthService:
             self._watching.discard(watcher)
 
     def _status(self, service: str) -> int:
-        if service not in self._serving:
+        if service not in {*self._services, LIVENESS}:
             return int(Answer.SERVICE_UNKNOWN)
-        return int(Answer.SERVING if self._serving[service] else Answer.NOT_SERVING)
+        serves = self._health.live if service == LIVENESS else self._health.ready
+        return int(Answer.SERVING if serves else Answer.NOT_SERVING)
 
 
 @cache

@@ -9,10 +9,8 @@ from acpc.contract import (
     MAX_ANCHORS,
     CheckpointRef,
     DatasetAnchors,
-    EvidenceOptions,
     GivenViews,
     PerturbationSet,
-    Population,
     Study,
     Views,
     Wire,
@@ -20,7 +18,7 @@ from acpc.contract import (
 )
 from google.protobuf.message import Message
 
-from acpc_server.encoding import AnchorReaders, AnchorSetSource, AnySource
+from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CachedCheckpoint, CheckpointCache
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.perturb import NOT_DRAWN, require_known
@@ -70,12 +68,6 @@ def read_anchors(
             "anchor_set", f"found {source.count} anchors, wanted 2 to {MAX_ANCHORS}"
         )
     return source
-
-
-def population_of(asked: EvidenceOptions, source: AnySource) -> Population:
-    """Return of what a score is an estimate: of the dataset, unless its anchors were uploaded."""
-    uploaded = isinstance(source, AnchorSetSource) and source.window_future_frames is None
-    return asked.population or (Population.TRAJECTORIES if uploaded else Population.DATASET)
 
 
 def load(

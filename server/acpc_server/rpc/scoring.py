@@ -11,6 +11,7 @@ from acpc.contract import (
     DriftStudy,
     NumericMode,
     PlannerStudy,
+    Population,
     ScoreRequest,
     SensitivityStudy,
     StudyRequest,
@@ -21,7 +22,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 from google.longrunning import operations_pb2
 
-from acpc_server.encoding import AnchorReaders
+from acpc_server.encoding import AnchorReaders, AnchorSetSource
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable, below
 from acpc_server.jobs import JobService, JobSpec, JobState
@@ -29,7 +30,7 @@ from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.operations import Changes, OperationWriter, read_name
-from acpc_server.rpc.request import load, population_of, read, read_anchors
+from acpc_server.rpc.request import load, read, read_anchors
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
@@ -114,6 +115,10 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         shift = self._jobs.fill(asked.shift, "perturbation")
         require_known([shift], "perturbation")
         against = asked.reference
+        # Of the dataset, unless its anchors were uploaded.
+        uploaded = isinstance(source, AnchorSetSource) and source.window_future_frames is None
+        usual = Population.TRAJECTORIES if uploaded else Population.DATASET
+        population = asked.evidence.population or usual
         spec = ScoreSpec(
             checkpoint=self._pinned(asked.checkpoint),
             reference=against and self._pinned(against, "reference"),
@@ -121,7 +126,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             perturbation=shift,
             protocol=protocol,
             thresholds=asked.thresholds,
-            evidence=replace(asked.evidence, population=population_of(asked.evidence, source)),
+            evidence=replace(asked.evidence, population=population),
             until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             view_digests=readers.given_views(

@@ -17,7 +17,7 @@ import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.errors import NotFound, ResourceExhausted
-from acpc_server.observe import Metrics
+from acpc_server.observe import Metrics, ServerHealth
 from acpc_server.rpc import Call, HealthService, Reflection
 from acpc_server.rpc.door import MAX_REFUSED
 from attacks import ODD_HEADERS, PAIR
@@ -64,11 +64,10 @@ def answered(address: str) -> str:
 
 
 def test_calls_without_a_message_keep_nobody_waiting() -> None:
-    health = HealthService()
-    health.tell({"": True})
+    (health := ServerHealth()).clear("starting")
     with ExitStack() as open_:
         address = open_.enter_context(
-            served({SERVICE: Checkpoints(), HEALTH: health}, threads=2, slots=4)
+            served({SERVICE: Checkpoints(), HEALTH: HealthService(health)}, threads=2, slots=4)
         )
         for path in (LIST, "/grpc.health.v1.Health/Check"):
             open_.enter_context(half_open(address, path, 60))
@@ -355,7 +354,7 @@ def test_a_shortage_of_the_host_is_told_as_one(error: Exception) -> None:
         async def Check(self, *_: object) -> object:
             raise error
 
-    with served({HEALTH: Short()}) as address, channel(address) as caller:
+    with served({HEALTH: Short(ServerHealth())}) as address, channel(address) as caller:
         check = health_pb2_grpc.HealthStub(caller).Check
         told = wire.refusal(lambda: check(health_pb2.HealthCheckRequest()))
     assert (told.code, told.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
