@@ -5,7 +5,6 @@ import uuid
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
