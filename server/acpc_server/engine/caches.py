@@ -21,6 +21,8 @@ from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
     find_checkpoint,
+    folder_time,
+    is_unmoved,
     list_checkpoints,
     list_others,
     load_checkpoint,
@@ -73,6 +75,8 @@ class CheckpointCache:
         self._loading: dict[Key, threading.Lock] = {}
         self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
+        # By what was asked for: which it is, and when its folder had changed.
+        self._found: dict[Key, tuple[Key, int]] = {}
 
     def get(
         self,
@@ -101,10 +105,18 @@ class CheckpointCache:
 
     def at_hand(self, name: str, weights: str) -> CachedCheckpoint | None:
         """Return what :meth:`get` would return without reading weights; None where it has to."""
+        key, changed = self._found.get((name, weights), (("", ""), 0))
+        loaded = self._loaded.get(key)
+        if loaded is not None and is_unmoved(self._root, loaded.stored, changed):
+            return self._held(loaded.stored)
+        changed = folder_time(self._root, name)  # before it is looked into
         try:
-            return self._held(find_checkpoint(self._root, name, weights))
+            loaded = self._held(find_checkpoint(self._root, name, weights))
         except AcpcError:
             return None  # as get will say
+        if loaded is not None:
+            self._found[name, weights] = _key(loaded.stored), changed
+        return loaded
 
     def loaded(self) -> list[str]:
         """List the names of what is loaded, least recently used first."""
