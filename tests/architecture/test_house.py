@@ -14,7 +14,7 @@ MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
 DBOS_FILES = ("acpc_server.jobs.record", "acpc_server.jobs.runner")
 # What knows one kind of accelerator from another; all else is the same on each.
-KINDS = {"cuda", "xpu", "mps"}
+KINDS = {"cuda"}
 KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.settings")
 
 KNOWN = modules()
