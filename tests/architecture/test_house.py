@@ -14,7 +14,7 @@ MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
 DBOS_FILES = tuple(f"acpc_server.jobs.{name}" for name in ("record", "run", "runner"))
 # What knows one kind of accelerator from another; all else is the same on each.
-KINDS = {"cuda", "xpu", "mps"}
+KINDS = {"cuda"}
 KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.settings")
 
 KNOWN = modules()
