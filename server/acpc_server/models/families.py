@@ -18,9 +18,9 @@ from acpc_server.models.backbones import build_backbone, build_encoder, rename_o
 from acpc_server.models.config import JsonObject, Part, bad_config, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
-from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp, SlotEmbedder
 from acpc_server.models.jepa_model import JepaModel
-from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
+from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, frame_mask
 from acpc_server.models.weights import (
     StateDict,
     StateReader,
@@ -35,7 +35,7 @@ UNUSED = frozenset({
     "backbone.embeddings.mask_token", "backbone.pooler.dense.weight", "backbone.pooler.dense.bias"
 })  # fmt: skip
 # Attributes of modules that change no answer, and tensors.
-IDLE_NUMBERS = {"training", "dropout"}
+IDLE_NUMBERS = {"training"}
 IDLE_TENSORS = ("mask_token", "num_batches_tracked")
 # Of torch's own modules but linear maps, whose other numbers show in shapes or in the module
 # around them.
