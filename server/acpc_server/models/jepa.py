@@ -92,11 +92,6 @@ class Transformer(nn.Module):
         self.output_proj = _projection(hidden, config.output_dim or config.input_dim)
         self.layers = nn.ModuleList(ConditionalBlock(config) for _ in range(config.depth))
 
-    @property
-    def blocks(self) -> list[ConditionalBlock]:
-        """The layers, in order."""
-        return list(self.layers)  # type: ignore[arg-type]
-
 
 class Predictor(nn.Module):
     """Next-latent predictor over up to ``num_frames`` latents and their action embeddings."""

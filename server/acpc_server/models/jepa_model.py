@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -19,19 +19,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.jepa import (
-    MODULATION_EPS,
-    ConditionalBlock,
-    Embedder,
-    Predictor,
-    ProjectionMlp,
-)
+from acpc_server.models.jepa import MODULATION_EPS, Embedder, Predictor, ProjectionMlp
 from acpc_server.models.vit import ViT
 
 Affine: TypeAlias = tuple[Tensor, Tensor | None]
 # Norm before attention, qkv, output map, norm before the MLP, its two maps.
+PARTS = ("attn.norm", "attn.to_qkv", "attn.to_out.0", "mlp.net.0", "mlp.net.1", "mlp.net.4")
 Layer: TypeAlias = tuple[Affine, Affine, Affine | None, Affine, Affine, Affine]
 # A map, what normalises (four tensors of a batch norm, or two), and a map.
+NORM_TENSORS = ("running_mean", "running_var", "weight", "bias")
 Head: TypeAlias = tuple[Affine, tuple[Tensor, ...], Affine]
 # Positions (t, 1, 1, dim), input map, layers, norm, output map, head.
 Weights: TypeAlias = tuple[
@@ -117,20 +113,32 @@ class JepaRollout:
         predictor, transformer = network.predictor, network.predictor.transformer
         self._embed, self._condition = network.action_encoder, transformer.cond_proj
         self._window = predictor.num_frames
-        blocks = transformer.blocks
-        head, activation, eps = _head(network.pred_proj)
-        self.form = Form(blocks[0].attn.heads, activation, eps)
+        tensors = {**dict(network.named_parameters()), **dict(network.named_buffers())}
+
+        def affine(name: str) -> Any:  # noqa: ANN401 - None where the network has no such map
+            weight = tensors.get(f"{name}.weight")
+            return None if weight is None else (weight, tensors.get(f"{name}.bias"))
+
+        at, head, activation, eps = "predictor.transformer", None, "", 0.0
+        if isinstance(network.pred_proj, ProjectionMlp):
+            _, norm, nonlinear, _ = network.pred_proj.net
+            activation, eps = type(nonlinear).__name__.lower(), getattr(norm, "eps", 0.0)
+            names = (f"pred_proj.net.1.{key}" for key in NORM_TENSORS)
+            parts = tuple(tensors[name] for name in names if name in tensors)
+            head = affine("pred_proj.net.0"), parts, affine("pred_proj.net.3")
+        layers = [f"{at}.layers.{index}" for index in range(len(transformer.layers))]
+        self.form = Form(transformer.layers[0].attn.heads, activation, eps)  # type: ignore[arg-type, union-attr]
         self.weights: Weights = (
             predictor.pos_embedding[0, :, None, None],
-            _linear(transformer.input_proj),
-            tuple(_layer(block) for block in blocks),
-            _affine(transformer.norm),
-            _linear(transformer.output_proj),
+            affine(f"{at}.input_proj"),
+            tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),  # type: ignore[misc]
+            affine(f"{at}.norm"),
+            affine(f"{at}.output_proj"),
             head,
         )
         self.compiled: Step | None = None
-        maps = [_affine(block.adaLN_modulation[1]) for block in blocks]
-        biases = torch.stack([bias for _, bias in maps if bias is not None])
+        maps = [affine(f"{layer}.adaLN_modulation.1") for layer in layers]
+        biases = torch.stack([bias for _, bias in maps])
         shifted = biases.view(len(maps), 6, -1)  # a copy already
         shifted[:, 1::3] += 1.0  # scales multiply by 1 + what is computed
         self._modulation = torch.cat([weight for weight, _ in maps]), shifted.flatten()
@@ -259,38 +267,3 @@ def _project(x: Float[Tensor, "g n dim"], head: Head, form: Form) -> Float[Tenso
         rows = torch.layer_norm(rows, rows.shape[-1:], weight, bias, form.eps)
     found = F.linear(getattr(F, form.activation)(rows), *fall)
     return found.view(*x.shape[:2], -1)
-
-
-def _affine(module: nn.Module) -> Affine:
-    """Return weight and bias of a linear map or a norm."""
-    weight, bias = module.weight, module.bias
-    assert isinstance(weight, Tensor)  # noqa: S101 - linear maps and norms have one
-    assert bias is None or isinstance(bias, Tensor)  # noqa: S101 - likewise
-    return weight, bias
-
-
-def _linear(module: nn.Module) -> Affine | None:
-    return None if isinstance(module, nn.Identity) else _affine(module)
-
-
-def _layer(block: ConditionalBlock) -> Layer:
-    attention, mlp = block.attn, block.mlp.net
-    out = attention.to_out[0] if isinstance(attention.to_out, nn.Sequential) else attention.to_out
-    rise, fall = _affine(mlp[1]), _affine(mlp[4])
-    qkv = _affine(attention.to_qkv)
-    return _affine(attention.norm), qkv, _linear(out), _affine(mlp[0]), rise, fall
-
-
-def _head(module: nn.Module) -> tuple[Head | None, str, float]:
-    """Return a projection's weights, its activation and its norm's eps."""
-    if not isinstance(module, ProjectionMlp):
-        return None, "", 0.0
-    rise, norm, activation, fall = module.net
-    parts: tuple[Tensor, ...] = ()
-    if isinstance(norm, nn.BatchNorm1d):
-        assert norm.running_mean is not None and norm.running_var is not None  # noqa: S101
-        parts = norm.running_mean, norm.running_var, norm.weight, norm.bias
-    elif isinstance(norm, nn.LayerNorm):
-        parts = norm.weight, norm.bias
-    name = type(activation).__name__.lower()
-    return (_affine(rise), parts, _affine(fall)), name, getattr(norm, "eps", 0.0)

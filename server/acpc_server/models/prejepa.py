@@ -184,17 +184,12 @@ class PreJepaModel(nn.Module):
         size = max(1, PASS_TOKENS[place] // (self.history * self.patches))
         parts = []
         for rows in torch.split(torch.arange(v * j, device=histories.device), size):
-            start = self.tokens(histories[rows // j])
-            parts.append(self._roll(start, actions[rows], horizon))
+            seen, found, first = self.tokens(histories[rows // j]), [], 0
+            for end in range(seen.shape[1], seen.shape[1] + horizon):
+                extra = max(0, seen.shape[1] - self.history)
+                seen, first = seen[:, extra:], first + extra
+                following = self.step(seen, actions[rows, first:end])
+                found.append(self.latents(following))
+                seen = torch.cat([seen, following[:, None]], dim=1)
+            parts.append(torch.stack(found, dim=1))
         return torch.cat(parts).reshape(v, j, horizon, -1)
-
-    def _roll(self, start: Tensor, actions: Tensor, horizon: int) -> Tensor:
-        """Latents (b, horizon, dim) after tokens (b, h, p, state)."""
-        seen, found, first = start, [], 0
-        for end in range(start.shape[1], start.shape[1] + horizon):
-            extra = max(0, seen.shape[1] - self.history)
-            seen, first = seen[:, extra:], first + extra
-            following = self.step(seen, actions[:, first:end])
-            found.append(self.latents(following))
-            seen = torch.cat([seen, following[:, None]], dim=1)
-        return torch.stack(found, dim=1)
