@@ -22,9 +22,9 @@ from acpc_lab.campaigns import (
     TaskStatus,
     check_options,
 )
-from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan
+from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.plan import Planner
-from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
 
