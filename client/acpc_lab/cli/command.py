@@ -117,7 +117,6 @@ def about(record: type[Any], name: str) -> str:
 
 
 def _default_of(record: type[Any], name: str) -> str:
-    """The default of a field in words; empty when it has none, or leaves it to the server."""
     (value,) = (f.default for f in fields(record) if f.name == name)
     if isinstance(value, WireEnum):
         return str(value) if value else ""

@@ -1,14 +1,12 @@
 """``acpc diff``."""
 
-import enum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from acpc.contract import cell, ends
 from acpc_client import (
     RESULT_FORMATS,
-    AcpcClient,
     EvidenceOptions,
     Outcome,
     ScoreComparison,
@@ -22,14 +20,10 @@ from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 
-_LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
-_HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
-
-
-class DiffGate(enum.StrEnum):
-    """What a comparison may demand of the second score."""
-
-    NO_WORSE = "no-worse"
+_MEANING = (
+    "IR: how far the shift pushes predictions of most anchors; lower is better",
+    "SR: share of anchors still apart from another state, higher is better",
+)
 
 
 class Diff(Printed, Server):
@@ -60,7 +54,7 @@ class Diff(Printed, Server):
 
     first: Annotated[str, typer.Argument(metavar="A")]
     second: Annotated[str, typer.Argument(metavar="B")]
-    gate: DiffGate | None = None
+    gate: Literal["no-worse"] | None = None
     junit: JunitOption = None
     population: Population = None
     protocol: SettingsOption = None
@@ -68,9 +62,14 @@ class Diff(Printed, Server):
     def __call__(self) -> None:
         asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
-            held = [_read(name, client) for name in (self.first, self.second)]
+            sides: list[Any] = [
+                load_result(name)
+                if Path(name).suffix in RESULT_FORMATS or Path(name).is_file()
+                else client.operations.get(job_name(name))
+                for name in (self.first, self.second)
+            ]
             try:
-                found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+                found = client.compare_scores(sides[0], sides[1], EvidenceOptions(**asked))
             except ArgumentError as error:  # names a file as it was given
                 of = {"a": self.first, "b": self.second}.get(error.field, "")
                 wrong = f"{of}: {error.description}" if ": found" in error.description else ""
@@ -97,13 +96,6 @@ def no_worse(found: ScoreComparison) -> Outcome:
     return Outcome.PASSED if kept and error.interval.upper <= error.even else Outcome.UNDECIDED
 
 
-def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or an operation
-    path = Path(text)
-    if path.suffix in RESULT_FORMATS or path.is_file():
-        return load_result(path)
-    return client.operations.get(job_name(text))
-
-
 def _show(found: ScoreComparison) -> None:
     """Print what is sure, then a row per number, and what they mean."""
     render.prose(found.headline())
@@ -116,6 +108,6 @@ def _show(found: ScoreComparison) -> None:
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
     rows = zip(table["number"], *numbers, intervals, table["second is"], strict=True)
     render.table(titles, list(rows))
-    render.prose(_LOWER_IS_BETTER)
-    render.prose(_HIGHER_IS_BETTER)
+    for sentence in _MEANING:
+        render.prose(sentence)
     render.notes(found.notes)

@@ -20,6 +20,7 @@ from acpc_lab.cli.options import (
     Exit,
     Followed,
     Server,
+    interruptible,
     out_option,
     read_grid,
     reported,
@@ -32,6 +33,10 @@ app = group(
     "study",
     "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
+)
+_LEFT = (
+    "interrupted: jobs that the server has go on",
+    "  give the same command again to go on",
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
 
@@ -126,8 +131,11 @@ class Run(Followed, AnchorCount, Server):
             study.check(cells, parameters)
             found = self._measure(cells, ask)
             answers = [(item.row, item.answer) for item in found]
-            held = (study.gather or _gathered(study))(answers, parameters, render.note)
-            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
+            if study.gather is None:
+                rows, arrays = studies.gathered(study.rows, answers)
+            else:
+                rows, arrays = study.gather(answers, parameters, render.note)
+            evidence = studies.Evidence.of(study, rows, parameters, arrays)
             self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
     def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
@@ -220,11 +228,8 @@ class Run(Followed, AnchorCount, Server):
                         failed.append(f"{status.task.title}: {status.operation} {state}")
 
             try:
-                return studies.measure(client, rows, ask, on_update, self.timeout)
-            except KeyboardInterrupt as interrupt:
-                render.note("interrupted: jobs that the server has go on")
-                render.note("  give the same command again to go on")
-                raise typer.Exit(Exit.INTERRUPTED) from interrupt
+                with interruptible(_LEFT):
+                    return studies.measure(client, rows, ask, on_update, self.timeout)
             except AcpcError as error:
                 if not failed:
                     raise
@@ -236,10 +241,6 @@ class Run(Followed, AnchorCount, Server):
 def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A file as a source of a bundle, and its content to keep there."""
     return {"kind": "file", "name": name, "sha256": sha256(content)}, {name: content}
-
-
-def _gathered(study: studies.Study) -> Any:  # noqa: ANN401 - as Study.gather
-    return lambda answers, parameters, note: studies.gathered(study.rows, answers)
 
 
 def _parameters(study: studies.Study, read: dict[str, Any]) -> studies.Parameters:
