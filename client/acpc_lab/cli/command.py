@@ -30,7 +30,6 @@ class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
 
@@ -57,11 +56,9 @@ class Command(TyperCommand):
                 param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
-        """Reads the options, then runs the command."""
         return ctx.invoke(super().invoke(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help, and the keys of a protocol file."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
         keys = self.declared.keys

@@ -348,5 +348,4 @@ class AnchorCount(Options):
     ] = None
 
     def drawn(self) -> dict[str, Any]:
-        """Returns the given options by the names of ``DatasetAnchors``."""
         return given(count=self.anchors, episodes=_listed(self.episodes))
