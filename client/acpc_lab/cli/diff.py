@@ -18,8 +18,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import JunitOption, case_of, publish
+from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 from acpc_lab.evidence import ScoreComparison, compare_scores
@@ -67,8 +66,7 @@ class Diff(Printed, Server):
     population: Population = None
     protocol: SettingsOption = None
 
-    def run(self) -> None:
-        """Compares, and gates where asked."""
+    def __call__(self) -> None:
         asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
             first, second = (_read(name, client) for name in (self.first, self.second))
@@ -82,12 +80,13 @@ class Diff(Printed, Server):
         if self.gate is None:
             return
         outcome = no_worse(found)
-        publish("acpc diff", [case_of(found.second, outcome, found.headline())], self.junit)
+        cases = [Case(found.second, outcome, found.headline())]
+        code = settle("acpc diff", cases, self.junit)
         if outcome is Outcome.FAILED:
             render.note(f"{found.second} is surely worse than {found.first}")
         if outcome is Outcome.UNDECIDED:
             render.note(f"undecided: {found.second} may be worse than {found.first}, or may not")
-        raise typer.Exit(exit_of([outcome]))
+        raise typer.Exit(code)
 
 
 def no_worse(found: ScoreComparison) -> Outcome:

@@ -16,7 +16,7 @@ from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.evidence import Correction, Family, SeverityLimit, Sureness, limit_numbers, limits
-from acpc_lab.sweeps.cells import Cell
+from acpc_lab.sweeps.folder import Cell
 
 
 @dataclass(frozen=True, kw_only=True)
