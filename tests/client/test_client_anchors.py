@@ -155,7 +155,7 @@ def test_arrays_that_do_not_fit_are_told_before_anything_is_sent(
 ) -> None:
     with pytest.raises(errors.ArgumentError) as caught:
         AnchorArrays(**{"history": 2, **ARRAYS, **changed})
-    assert caught.value.argument == f"anchors.{field}"
+    assert caught.value.field == f"anchors.{field}"
 
 
 def write(path: Path, form: str, arrays: dict[str, Any]) -> Path:
