@@ -41,7 +41,7 @@ class WorstAnchor(Record):
 
 
 class WorstAnchors(Tabular, Record):
-    """Answer of ``worst_anchors``, worst first; ``plot()`` shows the frames side by side.
+    """Answer of ``worst_anchors``, worst first.
 
     Attributes:
         checkpoint: Name of the checkpoint.

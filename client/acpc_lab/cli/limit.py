@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -30,7 +29,7 @@ class Limit(Asked, Followed, Server):
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:3,5,9,15,31 --picture blur.png
+            --shift blur:3,5,9,15,31
 
     Attributes:
         shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a
@@ -38,14 +37,12 @@ class Limit(Asked, Followed, Server):
             gaussian_noise:0.02..0.2/10.
         steps: Even steps up to the strongest; each is scored.
         request_id: A name for the grid; another one scores everything again.
-        picture: Also draw the curve, as .png or .svg.
     """
 
     shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
     steps: Annotated[int, typer.Option(min=1, max=256)] = 10
     request_id: str | None = None
     out: ScoreOut = None
-    picture: Annotated[Path | None, typer.Option(dir_okay=False)] = None
 
     def run(self) -> None:
         """Scores the grid, and says up to which severity the screen passes."""
@@ -67,8 +64,6 @@ class Limit(Asked, Followed, Server):
             )
         if self.out is not None:
             save_result(found, self.out)
-        if self.picture is not None:
-            found.plot().save(self.picture)
         self.answer(found, lambda: _show(found))
         raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
 

@@ -15,7 +15,6 @@ from pathlib import Path
 from acpc_lab.report.headline import claims, failing
 from acpc_lab.report.model import ReportData, counted
 from acpc_lab.report.page import export_figures, render
-from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (
     LabelNames,
     from_files,
@@ -27,8 +26,8 @@ from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames", "Picture", "ReportData", "claims", "export_figures", "failing",
-    "from_files", "from_operations", "from_sweep", "picture", "render",
+    "LabelNames", "ReportData", "claims", "export_figures", "failing",
+    "from_files", "from_operations", "from_sweep", "render",
     "with_pictures", "write_report",
 ]  # fmt: skip
 

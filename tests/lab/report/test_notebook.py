@@ -1,4 +1,4 @@
-"""Answers in a notebook: as tables, as data frames, as pictures, and while they are awaited."""
+"""Answers in a notebook: as tables, as data frames, and while they are awaited."""
 
 import sys
 from dataclasses import replace
@@ -9,7 +9,6 @@ import pandas as pd
 import processes
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc.v1 import study_service_pb2
 from acpc_client import (
     PairComparison,
     PairResult,
@@ -17,13 +16,11 @@ from acpc_client import (
     Result,
     Score,
     SelectionCertificate,
-    StudyResult,
     ViewCertificate,
     WorstAnchor,
     WorstAnchors,
 )
-from acpc_client.errors import ArgumentError
-from client_messages import score_response, study_response
+from client_messages import score_response
 
 
 def view(draw: int, winner: int, margin: float) -> ViewCertificate:
@@ -41,7 +38,6 @@ CERTIFICATE = PoolCertificate(
 )
 RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
 COMPARISON = PairComparison((RESULT,), RECEIPT)
-ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
@@ -71,9 +67,6 @@ def test_a_certificate_says_what_is_denied_to_the_elite_set() -> None:
     views = [replace(one, elite=SelectionCertificate(False, -0.1)) for one in CERTIFICATE.views]
     denied = replace(CERTIFICATE, views=tuple(views))
     assert denied.headline() == "winner certified under 1 of 2 views, elite set under 0"
-    (axis,) = denied.plot().figure.axes
-    assert axis.get_title(loc="left") == denied.headline()
-    assert [line.get_marker() for line in axis.lines].count("s") == 2
     assert "elite" not in CERTIFICATE.headline()
 
 
@@ -101,17 +94,6 @@ def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
     assert [line.split()[0] for line in ended.stdout.splitlines()] == ["first", "again", "again"]
     assert ended.stdout.count("<progress value=") == 3
     assert ended.stderr == ""
-
-
-def test_answers_are_drawn_that_no_report_shows(tmp_path: Path) -> None:
-    for index, answer in enumerate((CERTIFICATE, COMPARISON)):
-        picture = answer.plot()
-        assert picture._repr_png_().startswith(b"\x89PNG")
-        picture.save(tmp_path / f"{index}.svg")
-        assert "<svg" in (tmp_path / f"{index}.svg").read_text()
-    no_picture = "found StudyResult, which has no picture; .* acpc study the figures of a study"
-    with pytest.raises(ArgumentError, match=no_picture):
-        StudyResult.from_message(study_response(ASKED, {})).plot()
 
 
 def test_the_worst_anchors_are_a_table() -> None:
