@@ -43,7 +43,6 @@ BENCHMARKS = {
     "evidence_paired": Benchmark(3, "--experiments 500"),
     "evidence_sequential": Benchmark(4, "--experiments 600"),
     "evidence_populations": Benchmark(30, "--experiments 400"),
-    "evidence_demo": Benchmark(4, "--sets 40"),
 }
 
 

@@ -7,26 +7,8 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import (
-    ArgumentError,
-    Array,
-    CheckpointRef,
-    Columns,
-    JobState,
-    PairComparison,
-    Progress,
-    Receipt,
-    Record,
-    Score,
-    ScoreMetadata,
-    ScoreRequest,
-    StudyMetadata,
-    StudyRows,
-    Tabular,
-    Timing,
-    Wire,
-    to_plain,
-)
+from acpc import contract
+from acpc.contract import ArgumentError, Array, JobState, Receipt, Record, Score, Tabular, Wire
 from acpc.v1 import diagnostic_service_pb2, scoring_service_pb2, study_service_pb2
 from google.longrunning import operations_pb2
 
@@ -57,7 +39,7 @@ class PairOutcome(Record):
     """Answer to one pair of ``compare_pairs``: a comparison or an error, never both."""
 
     pair_id: str
-    comparison: PairComparison | None
+    comparison: contract.PairComparison | None
     error: AcpcError | None
 
     @classmethod
@@ -65,14 +47,14 @@ class PairOutcome(Record):
         """Reads the wire form."""
         match message.WhichOneof("outcome"):
             case "response":
-                comparison = read_answer(PairComparison, message.response)
+                comparison = read_answer(contract.PairComparison, message.response)
                 return cls(message.pair_id, comparison, None)
             case "error":
                 return cls(message.pair_id, None, from_status(message.error))
             case _:
                 raise MalformedAnswer(f"pair {message.pair_id!r}: neither a response nor an error")
 
-    def unwrap(self) -> PairComparison:
+    def unwrap(self) -> contract.PairComparison:
         """The comparison.
 
         Raises AcpcError: The pair failed.
@@ -116,7 +98,7 @@ class StudyResult(Tabular, Record):
         receipt: What the rows were computed from.
     """
 
-    checkpoint: CheckpointRef
+    checkpoint: contract.CheckpointRef
     kind: str
     request: Mapping[str, Any]
     columns: Arrays
@@ -134,7 +116,7 @@ class StudyResult(Tabular, Record):
         parameters: Mapping[str, Any] = self.request.get("study", {})
         return parameters
 
-    def table(self) -> Columns:
+    def table(self) -> contract.Columns:
         """Returns the rows, as lists by column."""
         return {name: values.tolist() for name, values in self.columns.items()}
 
@@ -148,14 +130,14 @@ class StudyResult(Tabular, Record):
 
         Raises MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
         """
-        rows = read_answer(StudyRows, message)
+        rows = read_answer(contract.StudyRows, message)
         shapes = {name: values.shape for name, values in rows.columns.items()}
         if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
             raise MalformedAnswer(f"columns: found shapes {shapes}, wanted one length")
         return cls(
             checkpoint=rows.checkpoint,
             kind=message.request.WhichOneof("study") or "",
-            request=to_plain(rows.request),
+            request=contract.to_plain(rows.request),
             columns=rows.columns,
             arrays=rows.arrays,
             receipt=rows.receipt,
@@ -184,17 +166,17 @@ class Operation(Record):
     name: str
     done: bool
     state: JobState
-    checkpoint: CheckpointRef
+    checkpoint: contract.CheckpointRef
     create_time: datetime | None
     start_time: datetime | None
     end_time: datetime | None
-    progress: Progress
+    progress: contract.Progress
     attempts: int
-    timing: Timing
+    timing: contract.Timing
     error: AcpcError | None
     score: Score | None
     study: StudyResult | None = None
-    request: ScoreRequest | None = None
+    request: contract.ScoreRequest | None = None
     caller: str = ""
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -218,10 +200,10 @@ class Operation(Record):
             end_time=metadata.end_time,
             progress=metadata.progress,
             attempts=metadata.attempts,
-            timing=metadata.timing or Timing(),
+            timing=metadata.timing or contract.Timing(),
             error=error,
             **_answer(message),
-            request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
+            request=metadata.request if isinstance(metadata, contract.ScoreMetadata) else None,
             caller=metadata.caller,
             phase_seconds=metadata.phase_seconds,
         )
@@ -273,7 +255,7 @@ def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> Job
 
 def _metadata(
     message: operations_pb2.Operation,
-) -> tuple[ScoreMetadata | StudyMetadata, CheckpointRef]:
+) -> tuple[contract.ScoreMetadata | contract.StudyMetadata, contract.CheckpointRef]:
     """The metadata of either kind of job, and the checkpoint it names; empty when neither.
 
     A newer server's request may be out of the ranges known here: it is left out, and the operation
@@ -281,16 +263,16 @@ def _metadata(
     """
     held = study_service_pb2.RunStudyMetadata()
     if message.metadata.Unpack(held):
-        checkpoint = read_answer(CheckpointRef, held.request.checkpoint)
+        checkpoint = read_answer(contract.CheckpointRef, held.request.checkpoint)
         held.ClearField("request")
-        return read_answer(StudyMetadata, held), checkpoint
+        return read_answer(contract.StudyMetadata, held), checkpoint
     other = scoring_service_pb2.ScoreCheckpointMetadata()
     message.metadata.Unpack(other)
     try:
-        ScoreRequest.from_message(other.request)
+        contract.ScoreRequest.from_message(other.request)
     except ArgumentError:
         other.ClearField("request")
-    score = read_answer(ScoreMetadata, other)
+    score = read_answer(contract.ScoreMetadata, other)
     return score, score.checkpoint
 
 

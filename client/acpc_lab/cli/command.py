@@ -1,4 +1,4 @@
-"""Commands as dataclasses: the fields are the options, ``run`` is what the command does.
+"""Commands as dataclasses: the fields are the options, a call does what the command is for.
 
 Every class below ``Options`` is one, without a decorator. Commands that share options inherit them
 from one class. This module is read at run time by typer, and so are those that declare options:
@@ -45,7 +45,8 @@ class Command(TyperCommand):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(*arguments, **attributes)
         kinds: Any = getattr(self.callback, "__wrapped__").__mro__  # noqa: B009 - mypy
-        depth = {name: at for at, kind in reversed([*enumerate(kinds)]) for name in _declared(kind)}
+        depth = {name: at for at, kind in reversed([*enumerate(kinds)])
+                 for name in inspect.get_annotations(kind)}  # fmt: skip
         self.params.sort(key=lambda param: depth[param.name or ""])
         self.declared: type[Options] = kinds[0]
         self.help = (self.help or "").partition("\n\nAttributes:")[0]
@@ -57,7 +58,7 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
         """Reads the options, then runs the command."""
-        return ctx.invoke(super().invoke(ctx).run)
+        return ctx.invoke(super().invoke(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         """Prints the help, and the keys of a protocol file."""
@@ -71,10 +72,6 @@ class Command(TyperCommand):
                 text = f"{name}: {in_words(record, field)}"
                 typer.echo(textwrap.fill(text, width, initial_indent=" ", subsequent_indent="   "))
             typer.echo()
-
-
-def _declared(kind: type) -> Mapping[str, object]:
-    return inspect.get_annotations(kind)
 
 
 def _plain_flags(params: list[Any]) -> None:
@@ -93,10 +90,6 @@ class Options(Frozen, kw_only=True):
     """
 
     keys: ClassVar[Keys] = {}
-
-    def run(self) -> None:
-        """Does what the command is for."""
-        raise NotImplementedError
 
 
 def group(name: str, help: str) -> typer.Typer:

@@ -7,15 +7,14 @@ from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import PairedRequest, PairRequest, PerturbationSet, PlanStart
-from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, read_npz
+from acpc_client import CemBudget, CheckpointRef, Outcome, PoolCertificate, answered, read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given, sets
-from acpc_lab.cli.gates import Case, JunitOption, publish
+from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import (
     CheckpointName,
-    Exit,
     Printed,
     Server,
     Shifts,
@@ -111,8 +110,7 @@ class Compare(_Asked):
 
     keys: ClassVar[Keys] = {**_VIEWS, **keys_of(PairRequest, ("weights",)), **_MODE}
 
-    def run(self) -> None:
-        """Compares, and prints a row per view."""
+    def __call__(self) -> None:
         optional = ("observed_future", "proprio", "future_proprio")
         asked = self.read(("history", "action_blocks"), optional)
         with self.connect() as client:
@@ -162,8 +160,7 @@ class Certify(_Asked):
     require: Selection | None = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Certifies, prints a row per shift, and gates where asked."""
+    def __call__(self) -> None:
         require = self.require
         if require is Selection.ELITE and not self.elites:
             raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
@@ -208,8 +205,7 @@ class PlanPaired(_Asked):
     require_certified: bool = False
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Plans on both sides, prints a row per view, and gates where asked."""
+    def __call__(self) -> None:
         asked = self.read(("history", "goal"), MOMENT)
         asked["budget"] = CemBudget(**asked.pop("budget", {}))
         with self.connect() as client:
@@ -222,11 +218,13 @@ class PlanPaired(_Asked):
 
 def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
-    case = Case(f"{asked.checkpoint} {what}", "passed" if met else "failed", message)
-    publish("acpc certify", [case], asked.junit)
+    outcome = Outcome.PASSED if met else Outcome.FAILED
+    code = settle(
+        "acpc certify", [Case(f"{asked.checkpoint} {what}", outcome, message)], asked.junit
+    )
     if not met:
         render.note(message)
-        raise typer.Exit(Exit.NOT_CERTIFIED)
+        raise typer.Exit(code)
 
 
 def _met(answer: PoolCertificate, require: Selection) -> bool:

@@ -62,8 +62,7 @@ class Init(Options):
     labels: Annotated[str | None, typer.Option(metavar="A,B,...")] = None
     force: bool = False
 
-    def run(self) -> None:
-        """Writes the file, and of a dataset prints the columns."""
+    def __call__(self) -> None:
         to_sweep = self.source.suffix in (".yaml", ".yml")
         target = self.source if to_sweep else self.out or Path(f"{self.source.stem}.yaml")
         if target.exists() and not self.force:

@@ -112,12 +112,13 @@ def error(failure: AcpcError) -> None:
     problem("\n".join(lines))
 
 
-def result(answer: object) -> None:
-    """The document of a result, of an operation with an answer, or of an answer.
+def result(*answers: object) -> None:
+    """The document of a result, of an operation with an answer, or of an answer; a list of several.
 
     A score comes without the values of every anchor, which are thousands of lines: files have them.
     """
-    line(json.dumps(_brief(Result.of(answer).to_dict()), indent=2, allow_nan=False))
+    documents = [_brief(Result.of(answer).to_dict()) for answer in answers]
+    line(json.dumps(documents if answers[1:] else documents[0], indent=2, allow_nan=False))
 
 
 def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value

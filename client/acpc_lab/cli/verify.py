@@ -82,8 +82,7 @@ class Verify(Followed, Server):
     source: Annotated[Path, typer.Argument(metavar="RESULT|FOLDER", exists=True)]
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
-    def run(self) -> None:
-        """Compares, and exits accordingly."""
+    def __call__(self) -> None:
         with reported():
             if self.source.is_dir():
                 self._study()
@@ -91,7 +90,7 @@ class Verify(Followed, Server):
             held = load_result(self.source)
             with self.connect() as client:
                 job = _submitted(client, held, str(self.source))
-                ended = follow(client, job.name, timeout=self.timeout, out=None)
+                ended = follow(client, job.name, timeout=self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
@@ -118,7 +117,12 @@ class Verify(Followed, Server):
 
     def _study(self) -> None:
         from acpc_lab import studies  # noqa: PLC0415  slow to import
+        from acpc_lab.studies import bundle  # noqa: PLC0415
 
+        if not (self.source / bundle.MANIFEST).is_file():
+            held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
+            wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
+            raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
         found = studies.verify(self.source)
         if self.json or found.difference is None:
             what = f"{found.study} study {found.digest}"
@@ -137,7 +141,7 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
     if held.kind not in kinds:
         wanted = "wanted a score or a study: no other file holds a request that can be sent again"
-        raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
+        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")

@@ -109,7 +109,7 @@ class AccessControl:
         if key is None:
             # The same for an id that never was, one that was revoked, and a wrong secret.
             raise _bad("the API key is not valid")
-        if key.expires is not None and time.time() >= key.expires.timestamp():
+        if key.over():
             raise Unauthenticated(
                 "the API key has expired; get a new one", reason="EXPIRED_CREDENTIALS"
             )

@@ -1,4 +1,4 @@
-"""What the server asks of a device, whichever kind of accelerator torch finds: CUDA, XPU, MPS.
+"""What the server asks of a device: a kind of accelerator that torch finds (CUDA, XPU, MPS), a CPU.
 
 All that differs between kinds, or between releases of torch, is here, graphs included: a captured
 computation is one launch instead of hundreds.
@@ -6,19 +6,37 @@ computation is one launch instead of hundreds.
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache, partial
+from pathlib import Path
+from resource import getpagesize
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.observe import Metrics
 
 # Apple's GPUs compute in no float64, and share the memory of their host.
 _NO_FLOAT64 = _NO_PINNING = frozenset({"mps"})
 _TF32 = frozenset({"cuda"})
 _GRAPHS = {"cuda": "CUDAGraph", "xpu": "XPUGraph"}
+# Errors of torch after which every further call of the process fails too.
+_ACCELERATOR = re.compile(
+    r"\b(CUDA|HIP|SYCL|MPS|Level.?Zero)( (driver|backend))? error|cuDNN error"
+    r"|CUDNN_STATUS|CUBLAS_STATUS|CUSOLVER_STATUS",
+    re.IGNORECASE,
+)
+# A call that asked for the impossible leaves the accelerator as it was.
+_HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
+_STATUS = Path("/proc/self/statm")
+# Of OpenMP and, where torch has it, of MKL.
+_SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")
 WARM_UP = 3
 LARGE = 2**20
 """Bytes of an answer that is copied into page-locked memory."""
@@ -95,14 +113,58 @@ def has_graphs(device: torch.device) -> bool:
     return name is not None and hasattr(_module(device), name)
 
 
-def held_memory(device: torch.device) -> dict[str, int]:
-    """Bytes of an accelerator that are ``allocated`` to tensors and ``reserved`` for them."""
-    module = _module(device)
-    if device.type == "mps":
-        found = module.current_allocated_memory(), module.driver_allocated_memory()
-    else:
-        found = module.memory_allocated(device), module.memory_reserved(device)
-    return dict(zip(("allocated", "reserved"), found, strict=True))
+def report_memory(device: torch.device, metrics: Metrics) -> None:
+    """Have every scrape read the memory that is held: a GPU's, or on a CPU this process's."""
+    gauge = metrics.device_memory
+    if device.type != "cpu":
+        for name in ("allocated", "reserved"):
+            gauge.labels(name).set_function(partial(_held_memory, device, name))
+    elif _STATUS.exists():
+        gauge.labels("resident").set_function(
+            lambda: int(_STATUS.read_text().split()[1]) * getpagesize()
+        )
+
+
+def _held_memory(device: torch.device, what: str) -> int:
+    """Bytes of an accelerator that are ``allocated`` to tensors, or ``reserved`` for them."""
+    module, own = _module(device), device.type != "mps"
+    names = {
+        "allocated": ("current_allocated_memory", "memory_allocated"),
+        "reserved": ("driver_allocated_memory", "memory_reserved"),
+    }
+    held: int = getattr(module, names[what][own])(*[device] * own)
+    return held
+
+
+@contextmanager
+def own_threads(count: int) -> Iterator[None]:
+    """Run the block on so many threads, and then on as many as before."""
+    before = torch.get_num_threads()
+    # Torch's own function sets the count of new threads too.
+    setters = _setters() if before != count else []
+    for setter in setters:
+        setter(count)
+    try:
+        yield
+    finally:
+        for setter in setters:
+            setter(before)
+
+
+@cache
+def _setters() -> list[Callable[[int], object]]:
+    """Find the libraries' functions; none where torch is built in another way."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return []
+    return [getattr(library, name) for name in _SETTERS if hasattr(library, name)]
+
+
+def accelerator_failed(error: BaseException) -> bool:
+    """Return whether an error says that the accelerator itself has failed."""
+    text = str(error)
+    return _ACCELERATOR.search(text) is not None and _HARMLESS.search(text) is None
 
 
 def release_cache() -> None:

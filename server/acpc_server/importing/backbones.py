@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.importing.facts import count
 from acpc_server.models import JsonObject, unsafe
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 
@@ -89,13 +88,12 @@ def resample(positions: Tensor, grid: int) -> Tensor:
     return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
 
 
-def encoder_config(frames: Mapping[str, Tensor], side: int) -> JsonObject:
+def dinov2(width: int, layers: int, patch: int, side: int) -> JsonObject:
     """The part ``encoder`` of a ``config.json``, for frames of ``side`` x ``side`` patches."""
-    width, _, patch, _ = frames[PATCHES].shape
     shape = {
         "_target_": "transformers.Dinov2Config",
         "hidden_size": width,
-        "num_hidden_layers": count(r"encoder\.layer\.(\d+)\.", frames),
+        "num_hidden_layers": layers,
         "num_attention_heads": max(1, width // DIM_HEAD),
         "patch_size": patch,
         "image_size": side * patch,

@@ -32,6 +32,7 @@ class FoundModel:
     """A world model found in a file.
 
     Attributes:
+        archive: The file.
         tensors: By name, as ``state_dict()`` would give them.
         modules: Of a network by their paths in it, its root among them; none: plain tensors alone.
         path: Where in the file it lies.
@@ -40,6 +41,7 @@ class FoundModel:
         epoch: What the file itself says, or None.
     """
 
+    archive: Archive
     tensors: Records
     modules: dict[str, Node] = field(default_factory=dict)
     path: str = ""
@@ -110,7 +112,7 @@ def _module_at(archive: Archive, path: str) -> FoundModel:
                   if not parent or name.startswith(f"{parent}.")}  # fmt: skip
         beside |= set(nodes[parent].attributes) if parent in nodes else set()
     others = sorted(filter(AVERAGES.search, beside))
-    return FoundModel(tensors, modules, path, beside, others)
+    return FoundModel(archive, tensors, modules, path, beside, others)
 
 
 def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
@@ -164,7 +166,7 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
     if not tensors:
         raise unsafe(filename, "holds no tensors")
     archive.check(tensors)
-    return FoundModel(tensors, {}, path, beside, others)
+    return FoundModel(archive, tensors, {}, path, beside, others)
 
 
 def _join(path: str, name: str) -> str:

@@ -42,13 +42,8 @@ class Planner:
 
         InvalidArgument names a field that is wrong.
         """
-        moment = Moment(
-            engine=self._engine,
-            checkpoint=checkpoint,
-            request=request,
-            encoder=self._encoder,
-            max_predictions=self._max_predictions,
-        )
+        limits = self._encoder, self._max_predictions
+        moment = Moment(self._engine, checkpoint, request, *limits)
         require_mode(moment.mode, self._engine.device, checkpoint.model)
         _check_fit(moment)
         self._engine.prepare(checkpoint.model, moment.mode)

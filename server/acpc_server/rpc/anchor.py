@@ -41,7 +41,7 @@ from acpc_server.errors import (
 )
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
-from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.limits import ReadLimit
 from acpc_server.rpc.request import page_of, read
 
@@ -67,12 +67,13 @@ class AnchorServicer:
     _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
-    async def UploadAnchors(self, messages: Messages, context: Call) -> pb.UploadAnchorsResponse:
+    async def UploadAnchors(self, context: Call) -> pb.UploadAnchorsResponse:
         """Store shards as they come; each is safe once the next one is asked for."""
         hint = "go on with the same request_id"
+        limit = ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")
         steps = _Steps(self._uploaded(context))
         try:
-            async for message in messages(ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")):
+            async for message in context.messages(limit):
                 if await context.aside(steps.take, message):
                     break
             await context.aside(steps.take, None)

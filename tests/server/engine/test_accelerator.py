@@ -4,10 +4,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from acpc_server.engine import choose_device, device_name
-from acpc_server.engine.accelerator import held_memory, pinned, release_cache
+from acpc_server.engine import choose_device, device_name, report_memory
+from acpc_server.engine.accelerator import pinned, release_cache
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.errors import FailedPrecondition
+from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority
 from plain_model import PlainModel
 
@@ -88,7 +89,10 @@ def test_memory_is_asked_of_the_kind_that_the_device_is(monkeypatch: pytest.Monk
     monkeypatch.setattr(torch, "get_device_module", lambda device: modules[device.type])
     for kind, held in (("xpu", (1, 2)), ("mps", (5, 6))):
         device = torch.device(kind, 0)
-        assert tuple(held_memory(device).values()) == held
+        report_memory(device, metrics := Metrics())
+        value = metrics.registry.get_sample_value
+        series = [("acpc_device_memory_bytes", {"kind": x}) for x in ("allocated", "reserved")]
+        assert tuple(value(*one) for one in series) == held
         monkeypatch.setattr(torch.accelerator, "is_available", lambda: True)
         monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda device=device: device)
         release_cache()
