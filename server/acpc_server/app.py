@@ -14,7 +14,6 @@ import torch
 from google.protobuf import descriptor_pool
 
 from acpc_server import options, rpc
-from acpc_server.access import read_secret
 from acpc_server.data import DatasetStore
 from acpc_server.encoding import CODE_VERSION, AnchorReaders
 from acpc_server.engine import (
@@ -105,12 +104,9 @@ class Server:
         self._jobs = self._open_jobs(scoring, studies)
         self.health = ServerHealth(self._checkpoints.loaded)
         writer = rpc.OperationWriter([scoring, studies])
-        token = settings.metrics_token_file
         self._http = HttpEndpoint(
             self.metrics.registry,
             self.health,
-            # Whenever it is needed, as it may be rotated.
-            None if token is None else lambda: read_secret(token).decode().strip(),
             rpc.Overview(self._jobs, writer, self.access, f"acpc {CODE_VERSION} on {name}"),
         )
         self._probes = rpc.HealthService()

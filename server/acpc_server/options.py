@@ -154,7 +154,6 @@ def warn_of_exposure(settings: Settings) -> None:
     """Log what anyone on the network can do, which its owner may have forgotten."""
     if settings.insecure and not is_local(settings.host):
         log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
-    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
-    if served and settings.metrics_token_file is None:
-        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
+    if settings.metrics_port >= 0 and not is_local(settings.metrics_host):
+        hint = "whoever reaches this port can read /metrics, which names callers"
         log.warning("metrics_open", host=settings.metrics_host, hint=hint)

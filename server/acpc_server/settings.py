@@ -102,8 +102,6 @@ class Settings(BaseSettings):
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
     """port of these three; 0 picks one, -1 turns it off"""
-    metrics_token_file: File | None = None
-    """file with the bearer token that /metrics asks for; default is none"""
     tls_certificate: File | None = None
     """PEM certificate chain; enables TLS"""
     tls_key: File | None = None

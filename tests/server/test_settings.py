@@ -19,10 +19,7 @@ pytestmark = pytest.mark.edge
 
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
-FILES = (
-    *("tls_certificate", "tls_key", "tls_client_ca", "keys_file"),
-    "metrics_token_file",
-)
+FILES = ("tls_certificate", "tls_key", "tls_client_ca", "keys_file")
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",

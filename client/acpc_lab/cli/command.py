@@ -30,7 +30,6 @@ class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
 
@@ -57,11 +56,9 @@ class Command(TyperCommand):
                 param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
-        """Reads the options, then runs the command."""
         return ctx.invoke(super().invoke(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help, and the keys of a protocol file."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
         keys = self.declared.keys
@@ -117,7 +114,6 @@ def about(record: type[Any], name: str) -> str:
 
 
 def _default_of(record: type[Any], name: str) -> str:
-    """The default of a field in words; empty when it has none, or leaves it to the server."""
     (value,) = (f.default for f in fields(record) if f.name == name)
     if isinstance(value, WireEnum):
         return str(value) if value else ""

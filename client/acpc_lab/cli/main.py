@@ -88,7 +88,6 @@ class Program(Group):
         self.commands = _Loaded()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
-        """The names of the commands, which are not imported for it."""
         return list(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's own
@@ -99,7 +98,6 @@ class Program(Group):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help without importing the commands."""
         self.commands = {
             name: TyperCommand(name, help=what) for name, (_, what) in COMMANDS.items()
         }

@@ -80,12 +80,10 @@ class Printed(Options):
 
     @property
     def json(self) -> bool:
-        """Whether JSON is wanted."""
         return self.form is Format.JSON
 
     @property
     def wide(self) -> bool:
-        """Whether everything is wanted."""
         return self.form is not Format.TABLE
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
@@ -138,11 +136,9 @@ class Server(Options):
     @cached_property
     def timeout(self) -> float | None:
         """Seconds of a call, or of a wait for jobs."""
-        seconds: float | None = self.connection().get("timeout")
-        return seconds
+        return self.connection().get("timeout")
 
     def client(self, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client of the server that is meant."""
         known = self.connection()
         waits = {name: known.pop(name, None) for name in ("timeout", "patience")}
         where = known.pop("target", None) or DEFAULT_TARGET
@@ -352,5 +348,4 @@ class AnchorCount(Options):
     ] = None
 
     def drawn(self) -> dict[str, Any]:
-        """Returns the given options by the names of ``DatasetAnchors``."""
         return given(count=self.anchors, episodes=_listed(self.episodes))

@@ -1,6 +1,5 @@
 """``acpc report``."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -122,18 +121,12 @@ class Report(Server):
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])
-        names = reports.LabelNames(**_labels(self.label or ()))
+        labels = dict(text.partition("=")[::2] for text in self.label or ())
+        if unknown := set(labels) - {"level", "run", "task"}:
+            wrong = f"found {unknown.pop()!r}, wanted level, run or task"
+            raise typer.BadParameter(wrong, param_hint="--label")
+        names = reports.LabelNames(**labels)
         return reports.from_sweep(results, labels=names, title=self.title)
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str]:
-    found = dict(text.partition("=")[::2] for text in texts)
-    unknown = set(found) - {"level", "run", "task"}
-    if unknown:
-        raise typer.BadParameter(
-            f"found {unknown.pop()!r}, wanted level, run or task", param_hint="--label"
-        )
-    return found
 
 
 def _kind(source: str) -> str:

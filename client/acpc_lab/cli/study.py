@@ -20,6 +20,7 @@ from acpc_lab.cli.options import (
     Exit,
     Followed,
     Server,
+    interruptible,
     out_option,
     read_grid,
     reported,
@@ -32,6 +33,10 @@ app = group(
     "study",
     "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
+)
+_LEFT = (
+    "interrupted: jobs that the server has go on",
+    "  give the same command again to go on",
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
 
@@ -219,11 +224,8 @@ class Run(Followed, AnchorCount, Server):
                         failed.append(f"{status.task.title}: {status.operation} {state}")
 
             try:
-                return studies.measure(client, rows, ask, on_update, self.timeout)
-            except KeyboardInterrupt as interrupt:
-                render.note("interrupted: jobs that the server has go on")
-                render.note("  give the same command again to go on")
-                raise typer.Exit(Exit.INTERRUPTED) from interrupt
+                with interruptible(_LEFT):
+                    return studies.measure(client, rows, ask, on_update, self.timeout)
             except AcpcError as error:
                 if not failed:
                     raise

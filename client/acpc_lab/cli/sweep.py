@@ -51,7 +51,6 @@ class _File(Server):
 
     @contextmanager
     def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
-        """A client."""
         render.notes(sweep.spec.warnings)
         with self.client() as client:
             yield client

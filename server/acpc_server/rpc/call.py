@@ -21,7 +21,7 @@ from google.rpc import status_pb2
 
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
-from acpc_server.observe import CallSpan, Metrics, begin_span
+from acpc_server.observe import CallSpan, Metrics, begin_span, log_call
 from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
 from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.rpc.workers import Workers
@@ -255,7 +255,7 @@ class Call:
         method.metrics.count_call(name, self._agent, code, kind=method.kind, budget=budget)
         if self._known:  # access control has logged the others, without filling the disk
             facts = {"service": method.service, "method": method.name, "seconds": round(seconds, 6)}
-            log.info("rpc", **self._whose(code), **facts)
+            log_call(self._whose(code) | facts)
 
     def log_access(self, code: str) -> None:
         """Log who had what changed, or was denied it; those unknown have a line already."""
