@@ -265,9 +265,7 @@ def _explained(study: studies.Study) -> Iterator[str]:
     for option, kind in kinds.items():
         yield f"\nColumns of {option}:"
         for field in kind.fields():
-            yield f"  {field.name}: {field.column.about}" + "; may be absent" * (
-                field.column.optional
-            )
+            yield f"  {field.name}: {field.about}" + "; may be absent" * (field.optional)
     yield "\nKeys of --protocol:"
     for key, (record, name) in keys_of_study(study).items():
         yield f"  {key}: {in_words(record, name)}"
