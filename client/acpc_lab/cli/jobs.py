@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
@@ -111,7 +111,13 @@ class List(Printed, Server):
 
     def __call__(self) -> None:
         if self.what == "shifts":
-            render.listing([_shift(choice) for choice in CHOICES], _SHIFTS, self.form, dict)
+            listed = []
+            for choice in CHOICES:
+                cls = KINDS[choice.partition(":")[0]]
+                what = (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "")
+                cells = {"range": severity_range(cls), "example": example(cls), "what": what}
+                listed.append({"shift": choice, **cells})
+            render.listing(listed, _SHIFTS, self.form, dict)
             return
         with self.connect() as client:
             match self.what:
@@ -152,17 +158,6 @@ class List(Printed, Server):
         named = self.wide or any(item.caller for item in listed)
         columns = [one for one in _OPERATIONS if named or one.title != "caller"]
         render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
-
-
-def _shift(choice: str) -> dict[str, Any]:
-    cls = KINDS[choice.partition(":")[0]]
-    about, _, _ = (inspect.getdoc(cls) or "").partition("\n")
-    return {
-        "shift": choice,
-        "range": severity_range(cls),
-        "example": example(cls),
-        "what": about.replace("``", ""),
-    }
 
 
 class Show(ScoreOptions, Server):
