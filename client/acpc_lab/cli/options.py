@@ -157,8 +157,8 @@ class Server(Options):
 def interruptible(words: Iterable[str]) -> Iterator[None]:
     """At Ctrl-C prints how to go on, a line each, and ends the command with its exit code.
 
-    An interrupt that a library swallows, as in a finaliser or an import, comes again after a
-    second, until it ends the block.
+    An interrupt that a library swallows, as in a finaliser or an import, or that meets a wait for
+    what will not come, comes again after a second, until it ends the block.
     """
     inside = [True]
 

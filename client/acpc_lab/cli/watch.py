@@ -88,7 +88,7 @@ class Watch(Followed, Server):
             )
             words = "interrupted: jobs go on at the server, and the same command goes on here"
             try:
-                with self.client() as client, interruptible([words]), shown(*CELLS) as on_update:
+                with interruptible([words]), self.client() as client, shown(*CELLS) as on_update:
                     watching.run(
                         client,
                         once=self.once,
