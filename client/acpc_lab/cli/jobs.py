@@ -29,7 +29,6 @@ from acpc_lab.cli.options import (
     Server,
     checkpoint_of,
     job_name,
-    reported,
 )
 from acpc_lab.cli.render import DIGITS, source_of
 from acpc_lab.cli.table import WIDE, Column, Format
@@ -302,10 +301,9 @@ class Cancel(Server):
         if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
             from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
 
-            with reported():
-                sweep = Sweep.load(Path(self.name))
-                with self.client(on_away=render.presence) as client:
-                    asked = sweep.cancel(client)
+            sweep = Sweep.load(Path(self.name))
+            with self.connect() as client:
+                asked = sweep.cancel(client)
             render.line(f"{asked} cancellations requested")
             return
         with self.connect() as client:
