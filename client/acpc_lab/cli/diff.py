@@ -1,15 +1,16 @@
 """``acpc diff``."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 import typer
 from acpc.contract import cell, ends
 from acpc_client import (
     RESULT_FORMATS,
+    AcpcClient,
     EvidenceOptions,
     Outcome,
-    ScoreComparison,
+    Score,
     load_result,
 )
 from acpc_client.errors import ArgumentError
@@ -19,6 +20,7 @@ from acpc_lab.cli.command import Keys, given
 from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
+from acpc_lab.evidence import ScoreComparison, compare_scores
 
 _MEANING = (
     "IR: how far the shift pushes predictions of most anchors; lower is better",
@@ -62,14 +64,9 @@ class Diff(Printed, Server):
     def __call__(self) -> None:
         asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
-            sides: list[Any] = [
-                load_result(name)
-                if Path(name).suffix in RESULT_FORMATS or Path(name).is_file()
-                else client.operations.get(job_name(name))
-                for name in (self.first, self.second)
-            ]
+            first, second = (_read(name, client) for name in (self.first, self.second))
             try:
-                found = client.compare_scores(sides[0], sides[1], EvidenceOptions(**asked))
+                found = compare_scores(first, second, EvidenceOptions(**asked))
             except ArgumentError as error:  # names a file as it was given
                 of = {"a": self.first, "b": self.second}.get(error.field, "")
                 wrong = f"{of}: {error.description}" if ": found" in error.description else ""
@@ -94,6 +91,16 @@ def no_worse(found: ScoreComparison) -> Outcome:
         return Outcome.FAILED
     kept = rate is not None and rate.interval.lower >= rate.even
     return Outcome.PASSED if kept and error.interval.upper <= error.even else Outcome.UNDECIDED
+
+
+def _read(text: str, client: AcpcClient) -> Score:
+    path = Path(text)
+    if not (path.suffix in RESULT_FORMATS or path.is_file()):
+        return client.operations.get(job_name(text)).result()
+    held = load_result(path)
+    if not isinstance(held.answer, Score):
+        raise ArgumentError(text, f"found a {held.kind}, wanted a score")
+    return held.answer
 
 
 def _show(found: ScoreComparison) -> None:

@@ -42,7 +42,7 @@ class Report(Server):
     Attributes:
         sources: A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a
             request id, latest); or files with scores.
-        figures: Also write figures here, as SVG, PNG and CSV.
+        figures: Also write figures here, as SVG and PNG.
         title: Heading [the source's name].
         shift: Name of the shift, for scores that were saved alone.
         focus: Show this one's worst anchors; repeatable.

@@ -1,13 +1,21 @@
 """``acpc score``, ``acpc check-fit`` and ``acpc limit``."""
 
+import hashlib
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from acpc.contract import ScoreRequest, examples_of, parse_grid, severities_up_to
+from acpc.contract import (
+    ScoreRequest,
+    curve_of,
+    examples_of,
+    parse_grid,
+    severities_up_to,
+    to_json,
+)
 from acpc_client import (
     AcpcClient,
     DatasetAnchors,
@@ -15,16 +23,16 @@ from acpc_client import (
     Fit,
     FitOutcome,
     Identity,
-    LimitPoint,
     Operation,
     Perturbation,
+    Result,
     ScoreJob,
     ScoreProtocol,
-    SeverityLimit,
     Thresholds,
     UntilDecided,
     save_result,
 )
+from acpc_client.errors import AlreadyExists, ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit, Keys, given, sets
@@ -46,6 +54,7 @@ from acpc_lab.cli.options import (
     read_grid,
 )
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.evidence import LimitPoint, SeverityLimit
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
@@ -296,7 +305,7 @@ class Limit(Asked, Followed, Server):
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
         acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:3,5,9,15,31 --picture blur.png
+            --shift blur:3,5,9,15,31
 
     Attributes:
         shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a
@@ -304,45 +313,60 @@ class Limit(Asked, Followed, Server):
             gaussian_noise:0.02..0.2/10.
         steps: Even steps up to the strongest; each is scored.
         request_id: A name for the grid; another one scores everything again.
-        picture: Also draw the curve, as .png or .svg.
     """
 
     shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
     steps: Annotated[int, typer.Option(min=1, max=256)] = 10
     request_id: str | None = None
     out: ScoreOut = None
-    picture: Annotated[Path | None, typer.Option(dir_okay=False)] = None
 
     def __call__(self) -> None:
         with as_usage("--shift"):
-            grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
-            severities = grid if len(grid) > 1 else severities_up_to(grid[0], self.steps)
-        asked = self.asked() | given(request_id=self.request_id)
+            severities = self._severities()
+        asked = self.asked()
         if self.reference is None:
             wanted = "name one: without it no severity passes"
             raise typer.BadParameter(wanted, param_hint="--reference")
-        points: list[LimitPoint] = []
         left = "interrupted: the jobs go on at the server; the same command goes on with them"
         with (
             interruptible([left]),
             self.connect() as client,
             counted("scoring the first severity") as show,
         ):
-
-            def on_point(point: LimitPoint) -> None:
-                points.append(point)
-                scored = f"{point.shift}: S {point.score:.3g}"
-                show("severities", len(points), len(severities), scored)
-
-            found = client.find_limit(
-                strongest=severities, on_point=on_point, timeout=self.timeout, **asked
-            )
+            jobs = [self._submitted(client, **asked | {"shift": shift}) for shift in severities]
+            scored = []
+            for shift, job in zip(severities, jobs, strict=True):
+                scored.append((shift, job.result(self.timeout), job.name))
+                point = LimitPoint.of(*scored[-1])
+                last = f"{point.shift}: S {point.score:.3g}"
+                show("severities", len(scored), len(severities), last)
+        found = SeverityLimit.of(scored)
+        result = Result("limit", found)
         if self.out is not None:
-            save_result(found, self.out)
-        if self.picture is not None:
-            found.plot().save(self.picture)
-        self.answer(found, lambda: _show_limit(found))
-        raise typer.Exit(Exit.OK if found.estimate is None or found.passes else Exit.SCREEN_FAILED)
+            save_result(result, self.out)
+        self.answer(result, lambda: _show_limit(found))
+        raise typer.Exit(Exit.OK if found.passes else Exit.SCREEN_FAILED)
+
+    def _severities(self) -> Sequence[Perturbation]:
+        """The grid itself, or even steps up to the strongest change."""
+        grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
+        if len(grid) == 1:
+            return severities_up_to(grid[0], self.steps)
+        curves = {curve_of(shift) for shift in grid}
+        if len(curves) != 1 or None in curves:
+            wanted = "wanted changes that differ by their severity alone, all of which change"
+            raise ArgumentError("shift", f"found {', '.join(map(str, grid))}, {wanted}")
+        return list(dict.fromkeys(grid))
+
+    def _submitted(self, client: AcpcClient, **asked: Any) -> ScoreJob:  # noqa: ANN401 - as ScoreRequest
+        """The job of one severity, which the same question finds again."""
+        request = ScoreRequest(request_id=self.request_id or "limit", **asked)
+        digest = hashlib.sha256(to_json(request).encode()).hexdigest()[:24]
+        attempt = 0
+        while True:
+            attempt += 1
+            with suppress(AlreadyExists):  # of a checkpoint that has been overwritten since
+                return client.score_checkpoint(**asked, request_id=f"limit-{digest}-{attempt}")
 
 
 def _show_limit(found: SeverityLimit) -> None:

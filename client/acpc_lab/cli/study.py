@@ -126,12 +126,8 @@ class Run(Followed, AnchorCount, Server):
         cells = studies.read_checkpoints(listed, **drawn)
         study.check(cells, parameters)
         found = self._measure(cells, ask)
-        answers = [(item.row, item.answer) for item in found]
-        if study.gather is None:
-            rows, arrays = studies.gathered(study.rows, answers)
-        else:
-            rows, arrays = study.gather(answers, parameters, render.note)
-        evidence = studies.Evidence.of(study, rows, parameters, arrays)
+        made, arrays = study.collect([(item.row, item.answer) for item in found])
+        evidence = studies.Evidence.of(study, made, parameters, arrays)
         self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
     def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
