@@ -126,7 +126,7 @@ def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kin
             columns[column.name] = values.astype(np.int64) if values.dtype == bool else values
         elif column.name in ("task", "run", "level"):
             columns[column.name] = [getattr(row, column.name)] * answer.rows
-        elif not column.column.optional:
+        elif not column.optional:
             raise MalformedAnswer(
                 f"{row.checkpoint.name}: column {column.name} is missing; found "
                 f"{', '.join(answer.columns)}"
