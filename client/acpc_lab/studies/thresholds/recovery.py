@@ -11,7 +11,7 @@ import numpy as np
 from acpc.contract import Record
 
 from acpc_lab.studies.base import Listing, family_column
-from acpc_lab.studies.statistics import SLACK, Interval, Mask, Spread, success_intervals
+from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
 from acpc_lab.studies.thresholds.sweep import Run
 
 
@@ -77,13 +77,6 @@ class RunRecovery(Record):
     undecided_levels: tuple[float, ...]
 
 
-def recovered_levels(runs: tuple[Run, ...]) -> Mask:
-    """Levels at which two thirds of a task's runs, rounded up, are recovered: two of three."""
-    wanted = math.ceil(2 * len(runs) / 3)
-    level: Mask = np.sum([run.recovered for run in runs], axis=0) >= wanted
-    return level
-
-
 def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
@@ -93,7 +86,8 @@ def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery
     sr = np.mean([run.rows.sr for run in runs], axis=0)
     apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
-    recovered = recovered_levels(runs)
+    wanted = math.ceil(2 * len(runs) / 3)  # two of three
+    recovered = np.sum([run.recovered for run in runs], axis=0) >= wanted
     after = clean[recovered & (levels > 0)]
     return TaskRecovery(
         task=task,
