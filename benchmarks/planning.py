@@ -57,7 +57,6 @@ def plan_server(root: Path) -> ServerProcess:
         root / "data",
         root / "state",
         environment={"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        torch_threads=0,
         latent_cache_mib=0,
     )
 

@@ -20,15 +20,13 @@ from acpc_lab.report.sources import (
     from_files,
     from_operations,
     from_sweep,
-    server_of,
 )
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
     "LabelNames", "ReportData", "claims", "export_figures", "failing",
-    "from_files", "from_operations", "from_sweep", "render",
-    "with_pictures", "write_report",
+    "from_files", "from_operations", "from_sweep", "render", "with_pictures", "write_report",
 ]  # fmt: skip
 
 

@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from acpc_client import Interval, Outcome, SeverityLimit
+from acpc_client import Interval, Outcome
 
+from acpc_lab.evidence import SeverityLimit
 from acpc_lab.plotting import (
     GROUND,
     INK,

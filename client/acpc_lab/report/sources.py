@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
 from acpc_client import (
-    Access,
     CheckpointRef,
     DatasetAnchors,
     NumericMode,
@@ -30,7 +29,6 @@ from acpc_lab.sweeps import (
     Label,
     SweepResults,
     again,
-    read_spec,
     recipe,
 )
 
@@ -193,12 +191,6 @@ def _under_way(cells: Sequence[CellResult]) -> Iterator[str]:
         names = [f"{item.name} under {item.shift}" for item in cells if item.state is state]
         if names:
             yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
-
-
-def server_of(results: SweepResults) -> tuple[str | None, Access]:
-    """The server that the sweep's file names, and how to get in."""
-    spec = read_spec(results.plan.document, results.name, results.folder.parent)
-    return spec.server.target, spec.server.access
 
 
 def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:  # noqa: ANN401

@@ -84,7 +84,6 @@ def _brief(value: object) -> str:
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
 """Rows that a notebook shows."""
-# Loaded to draw; the lab knows this module.
 
 
 def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:

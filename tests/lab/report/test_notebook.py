@@ -1,24 +1,16 @@
 """Answers in a notebook: as tables, as data frames, and while they are awaited."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import processes
-import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import (
-    PairComparison,
-    PairResult,
     PoolCertificate,
     Result,
     Score,
     SelectionCertificate,
     ViewCertificate,
-    WorstAnchor,
-    WorstAnchors,
 )
 from client_messages import score_response
 
@@ -36,8 +28,6 @@ RECEIPT = Score.from_message(MESSAGE).receipt
 CERTIFICATE = PoolCertificate(
     np.ones(2), 1, (), (view(0, 1, 0.5), view(1, 0, -0.25)), 0.5, 0.0, (), RECEIPT
 )
-RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
-COMPARISON = PairComparison((RESULT,), RECEIPT)
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
@@ -94,13 +84,3 @@ def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
     assert [line.split()[0] for line in ended.stdout.splitlines()] == ["first", "again", "again"]
     assert ended.stdout.count("<progress value=") == 3
     assert ended.stderr == ""
-
-
-def test_the_worst_anchors_are_a_table() -> None:
-    frame = np.zeros((3, 6, 8, 3), np.uint8)
-    shown = [
-        WorstAnchor(4, 7, 1, 2.5, 0.5, frame, frame + 9, frame),
-        WorstAnchor(2, 8, None, 2.25, None, frame, frame + 9, None),
-    ]
-    worst = WorstAnchors("trained", 2.0, "radius", 0, tuple(shown))
-    assert "<td>2.25</td>" in worst._repr_html_() and list(worst.to_dataframe()["anchor"]) == [4, 2]
