@@ -1,22 +1,18 @@
-"""Says where tasks and runs of a training sweep recover: records, listing and figure."""
+"""Says where tasks and runs of a training sweep recover: records and listing."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import Record
 
-from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
 from acpc_lab.studies.base import Listing, family_column
-from acpc_lab.studies.statistics import SLACK, Interval, Mask, Spread, success_intervals
-from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
+from acpc_lab.studies.thresholds.sweep import Run
 
 
 class TaskRecovery(Record):
@@ -81,13 +77,6 @@ class RunRecovery(Record):
     undecided_levels: tuple[float, ...]
 
 
-def recovered_levels(runs: tuple[Run, ...]) -> Mask:
-    """Levels at which two thirds of a task's runs, rounded up, are recovered: two of three."""
-    wanted = math.ceil(2 * len(runs) / 3)
-    level: Mask = np.sum([run.recovered for run in runs], axis=0) >= wanted
-    return level
-
-
 def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
@@ -97,7 +86,8 @@ def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery
     sr = np.mean([run.rows.sr for run in runs], axis=0)
     apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
-    recovered = recovered_levels(runs)
+    wanted = math.ceil(2 * len(runs) / 3)  # two of three
+    recovered = np.sum([run.recovered for run in runs], axis=0) >= wanted
     after = clean[recovered & (levels > 0)]
     return TaskRecovery(
         task=task,
@@ -202,36 +192,3 @@ def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
     ends = [f"{levels[place]:g}" for place in places if place + 1 not in places]
     pairs = zip(starts, ends, strict=True)
     return ", ".join("-".join(dict.fromkeys(pair)) for pair in pairs) or "-"
-
-
-def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
-    """Success, relative IR and SR over the levels, a column per task; recovered levels shaded."""
-    tasks = held.by_task()
-    columns = len(tasks)
-    figure, axes = panels(columns, rows=3, height=1.35)
-    half = min(np.diff(held.levels)) / 2
-    shade: dict[str, Any] = {"color": hue(2), "alpha": 0.12, "linewidth": 0}
-    for column, (task, runs) in enumerate(tasks.items()):
-        noisy = np.stack([run.rows.success_noisy for run in runs])
-        ir_rel = np.stack([run.ir_rel for run in runs])
-        by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
-        for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
-            for level in np.array(held.levels)[recovered_levels(runs)]:
-                axis.axvspan(level - half, level + half, **shade)
-            mean = values.mean(axis=0)
-            axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)
-        success, ir, sr = axes[column::columns]
-        success.set_title(task)
-        mean = noisy.mean(axis=0)
-        reach = np.stack([mean - noisy.min(axis=0), noisy.max(axis=0) - mean])
-        success.errorbar(held.levels, mean, reach, color=hue(0), linewidth=0, elinewidth=0.8)
-        clean = float(np.mean([run.clean[0] for run in runs]))
-        success.axhline(clean, color=SOFT, linewidth=0.8, linestyle="--")
-        zero_line(ir, t_ir)
-        zero_line(sr, t_sr)
-        ir.set_ylim(bottom=0)
-        sr.set_ylim(0, 1.05)
-        sr.set_xlabel("augmentation level")
-    for row, label in enumerate(("success (%)", "relative IR", "SR")):
-        axes[row * columns].set_ylabel(label)
-    return figure
