@@ -39,7 +39,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 def test_a_bundle_verifies(whole: Path) -> None:
     found = verify(whole)
     assert (found.study, found.difference) == ("shifts", None)
-    assert found.files == 3 + 2  # inputs, rows, summary; a figure in two formats
+    assert found.files == 3 + 4  # inputs, rows, summary; two figures in two formats
     assert found.values > 200
     assert found.largest_difference == 0
 
@@ -72,7 +72,7 @@ def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["rows.csv", "summary.json", "inputs/pairs.csv", "figures/pairs.svg"]
+    "name", ["rows.csv", "summary.json", "inputs/pairs.csv", "figures/bars.svg"]
 )
 @pytest.mark.parametrize("change", ["edit", "delete"])
 def test_a_changed_file_is_named(copy: Path, name: str, change: str) -> None:
