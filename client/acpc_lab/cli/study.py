@@ -126,7 +126,11 @@ class Run(Followed, AnchorCount, Server):
         cells = studies.read_checkpoints(listed, **drawn)
         study.check(cells, parameters)
         found = self._measure(cells, ask)
-        made, arrays = study.collect([(item.row, item.answer) for item in found])
+        answers = [(item.row, item.answer) for item in found]
+        if study.gather is None:
+            made, arrays = studies.gathered(study.rows, answers)
+        else:
+            made, arrays = study.gather(answers, parameters, render.note)
         evidence = studies.Evidence.of(study, made, parameters, arrays)
         self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
