@@ -24,7 +24,6 @@ from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, NumericMod
 from acpc.datasets import median_split_labels
 from acpc_server.data import AnchorBatch
 from acpc_server.engine import DeviceClient
-from acpc_server.engine.accelerator import synchronise
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency, screening
@@ -138,11 +137,6 @@ def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, floa
     return counts
 
 
-def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
-    """Best matrix-product rate of this device now, FLOP/s."""
-    return matmul_rates(device, dtype).wall
-
-
 def matmul_rates(device: str, dtype: torch.dtype = torch.float32) -> Spent:
     """Best rates of a matrix product now, FLOP/s: by processor time, and on the clock."""
     side = 2048 if device == "cpu" else 8192
@@ -150,7 +144,8 @@ def matmul_rates(device: str, dtype: torch.dtype = torch.float32) -> Spent:
 
     def product() -> None:
         a @ b
-        synchronise(torch.device(device))
+        if device != "cpu":
+            torch.cuda.synchronize()
 
     turns = [timed(product, device) for _ in range(12)]
     operations = 2 * side**3

@@ -199,5 +199,5 @@ def test_an_option_of_a_wrong_type_is_named_when_the_client_is_made(
 ) -> None:
     with pytest.raises(ArgumentError, match=r"found .*wanted ") as raised:
         kind(**{"target": "localhost:1", **options})
-    assert raised.value.argument == field
+    assert raised.value.field == field
     assert "secret" not in str(raised.value)

@@ -10,8 +10,8 @@ from acpc_lab.sweeps.spec import SweepSpec
 Listing = dict[str, list[str]] | list[str]
 
 
-def planned(sweep: Sweep | SweepSpec, names: Listing, views: tuple[str, ...] = ()) -> SweepPlan:
-    """Plans over checkpoints of these names, where every anchor set has these groups of views."""
+def planned(sweep: Sweep | SweepSpec, names: Listing) -> SweepPlan:
+    """Plans over checkpoints of these names; every anchor set is there."""
     spec = sweep.spec if isinstance(sweep, Sweep) else sweep
     files = names if isinstance(names, dict) else {name: ["weights.pt"] for name in names}
     listed = [
@@ -19,5 +19,5 @@ def planned(sweep: Sweep | SweepSpec, names: Listing, views: tuple[str, ...] = (
         for name, found in files.items()
         for weights in found
     ]
-    find_set: Any = lambda digest: SimpleNamespace(digest=digest, groups=views)  # noqa: E731
-    return Planner(spec, find_set).plan(listed)
+    find_set: Any = lambda digest: SimpleNamespace(digest=digest)  # noqa: E731
+    return Planner(spec, listed, find_set).plan()

@@ -190,23 +190,16 @@ class Operation(Record):
         error = from_status(message.error) if message.HasField("error") else None
         if error is not None:
             error.job = message.name
-        return cls(
-            name=message.name,
-            done=message.done,
-            state=metadata.state or _state_of(message, error),
-            checkpoint=checkpoint,
-            create_time=metadata.create_time,
-            start_time=metadata.start_time,
-            end_time=metadata.end_time,
-            progress=metadata.progress,
-            attempts=metadata.attempts,
-            timing=metadata.timing or contract.Timing(),
-            error=error,
-            **_answer(message),
-            request=metadata.request if isinstance(metadata, contract.ScoreMetadata) else None,
-            caller=metadata.caller,
-            phase_seconds=metadata.phase_seconds,
-        )
+        ended = JobState.SUCCEEDED if error is None else JobState.FAILED
+        ended = JobState.CANCELLED if isinstance(error, Cancelled) else ended
+        known = {
+            **vars(metadata),
+            "checkpoint": checkpoint,
+            "state": metadata.state or (ended if message.done else JobState.UNSPECIFIED),
+            "timing": metadata.timing or contract.Timing(),
+            "request": metadata.request if isinstance(metadata, contract.ScoreMetadata) else None,
+        }
+        return cls(name=message.name, done=message.done, error=error, **known, **_answer(message))
 
     def result(self) -> Score:
         """The score of a scoring job.
@@ -232,25 +225,14 @@ class Operation(Record):
         if answer is not None:
             return answer
         if not self.done:
-            raise _unanswered(f"{self.name} has not ended; it is {self.state.name.lower()}")
-        if self.score is not None or self.study is not None:
-            raise _unanswered(f"{self.name} is no {wanted}; its answer is {other}()")
-        if self.state is JobState.SUCCEEDED:
-            raise _unanswered(f"{self.name} was listed without its answer; get it by name")
-        raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
-
-
-def _unanswered(message: str) -> FailedPrecondition:
-    return FailedPrecondition(message, reason="")
-
-
-def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> JobState:
-    """The state of an operation whose metadata does not tell."""
-    if not message.done:
-        return JobState.UNSPECIFIED
-    if error is None:
-        return JobState.SUCCEEDED
-    return JobState.CANCELLED if isinstance(error, Cancelled) else JobState.FAILED
+            why = f"has not ended; it is {self.state.name.lower()}"
+        elif self.score is not None or self.study is not None:
+            why = f"is no {wanted}; its answer is {other}()"
+        elif self.state is JobState.SUCCEEDED:
+            why = "was listed without its answer; get it by name"
+        else:
+            raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
+        raise FailedPrecondition(f"{self.name} {why}", reason="")
 
 
 def _metadata(

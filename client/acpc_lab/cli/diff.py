@@ -1,8 +1,7 @@
 """``acpc diff``."""
 
-import enum
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import typer
 from acpc.contract import cell, ends
@@ -23,14 +22,10 @@ from acpc_lab.cli.options import Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 from acpc_lab.evidence import ScoreComparison, compare_scores
 
-_LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
-_HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
-
-
-class DiffGate(enum.StrEnum):
-    """What a comparison may demand of the second score."""
-
-    NO_WORSE = "no-worse"
+_MEANING = (
+    "IR: how far the shift pushes predictions of most anchors; lower is better",
+    "SR: share of anchors still apart from another state, higher is better",
+)
 
 
 class Diff(Printed, Server):
@@ -61,7 +56,7 @@ class Diff(Printed, Server):
 
     first: Annotated[str, typer.Argument(metavar="A")]
     second: Annotated[str, typer.Argument(metavar="B")]
-    gate: DiffGate | None = None
+    gate: Literal["no-worse"] | None = None
     junit: JunitOption = None
     population: Population = None
     protocol: SettingsOption = None
@@ -120,6 +115,6 @@ def _show(found: ScoreComparison) -> None:
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
     rows = zip(table["number"], *numbers, intervals, table["second is"], strict=True)
     render.table(titles, list(rows))
-    render.prose(_LOWER_IS_BETTER)
-    render.prose(_HIGHER_IS_BETTER)
+    for sentence in _MEANING:
+        render.prose(sentence)
     render.notes(found.notes)

@@ -8,7 +8,7 @@ from acpc.datasets import FORMATS
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Options
-from acpc_lab.cli.options import reported, require_folder
+from acpc_lab.cli.options import require_folder
 from acpc_lab.tables import write_whole
 
 _ASK = "[proposed]"
@@ -71,8 +71,7 @@ class Init(Options):
         if to_sweep:
             from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
 
-            with reported():
-                write_whole(target, example(target).encode())
+            write_whole(target, example(target).encode())
             render.line(f"{target}: written; change it, then run: acpc sweep show --plan {target}")
         else:
             self._task(target)
@@ -91,9 +90,13 @@ class Init(Options):
             )
             raise typer.BadParameter(wrong, param_hint="DATASET")
         known = {name: getattr(self, name) for name in _KNOWN}
-        labels = None if self.labels is None else _coordinates(self.labels)
+        try:
+            labels = tuple(map(int, self.labels.split(","))) if self.labels else None
+        except ValueError as error:
+            wrong = f"found {self.labels!r}, wanted numbers like 1,2"
+            raise typer.BadParameter(wrong, param_hint="--labels") from error
         chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
-        with reported(), open_dataset(self.source, self.format) as opened:
+        with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
             rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
             render.table(["column", "holds", "shape"], rows)
@@ -104,11 +107,3 @@ class Init(Options):
         open_questions = text.count("CHECK")
         left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
         render.line(f"{target}: written, and anchors can be drawn by it{left}")
-
-
-def _coordinates(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in text.split(","))
-    except ValueError as error:
-        wrong = f"found {text!r}, wanted numbers like 1,2"
-        raise typer.BadParameter(wrong, param_hint="--labels") from error

@@ -1,6 +1,5 @@
 """``acpc report``."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,7 +14,6 @@ from acpc_lab.cli.options import (
     Server,
     job_name,
     out_option,
-    reported,
     require_folder,
 )
 from acpc_lab.evidence import Correction
@@ -67,14 +65,13 @@ class Report(Server):
 
     def __call__(self) -> None:
         require_folder(self.figures)
-        with reported():
-            found = self._read()
-            names = list(dict.fromkeys(cell.name for cell in found.cells))
-            for wanted in self.focus or ():
-                if wanted not in names:
-                    near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
-                    raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
-            self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
+        found = self._read()
+        names = list(dict.fromkeys(cell.name for cell in found.cells))
+        for wanted in self.focus or ():
+            if wanted not in names:
+                near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
+                raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
+        self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
         if self.figures is not None:
             render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 
@@ -122,18 +119,12 @@ class Report(Server):
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])
-        names = reports.LabelNames(**_labels(self.label or ()))
+        labels = dict(text.partition("=")[::2] for text in self.label or ())
+        if unknown := set(labels) - {"level", "run", "task"}:
+            wrong = f"found {unknown.pop()!r}, wanted level, run or task"
+            raise typer.BadParameter(wrong, param_hint="--label")
+        names = reports.LabelNames(**labels)
         return reports.from_sweep(results, labels=names, title=self.title)
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str]:
-    found = dict(text.partition("=")[::2] for text in texts)
-    unknown = set(found) - {"level", "run", "task"}
-    if unknown:
-        raise typer.BadParameter(
-            f"found {unknown.pop()!r}, wanted level, run or task", param_hint="--label"
-        )
-    return found
 
 
 def _kind(source: str) -> str:

@@ -2,7 +2,6 @@
 
 import math
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,8 +11,9 @@ from acpc.contract import ArgumentError, Record, ScoreRequest, StudyRequest, fro
 from acpc_client import AcpcClient, Result, load_result
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import Exit
 from acpc_lab.cli.follow import follow
-from acpc_lab.cli.options import Exit, Followed, Server, reported
+from acpc_lab.cli.options import Followed, Server
 from acpc_lab.tables import ABSENT, gap, in_short, leaves, named
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
@@ -83,14 +83,13 @@ class Verify(Followed, Server):
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
     def __call__(self) -> None:
-        with reported():
-            if self.source.is_dir():
-                self._study()
-                return
-            held = load_result(self.source)
-            with self.connect() as client:
-                job = _submitted(client, held, str(self.source))
-                ended = follow(client, job.name, timeout=self.timeout)
+        if self.source.is_dir():
+            self._study()
+            return
+        held = load_result(self.source)
+        with self.connect() as client:
+            job = _submitted(client, held, str(self.source))
+            ended = follow(client, job.name, timeout=self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
@@ -161,7 +160,19 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
     release, or where values per anchor were left out; what follows from last digits only where
     every bit counts.
     """
-    found, wanted = (dict(_said(one)) for one in (held, now))
+    documents = [one.to_dict() for one in (held, now)]
+    receipts = [document["receipt"] or {} for document in documents]
+    found, wanted = (
+        dict(
+            leaves(
+                {
+                    "answer": document["answer"],
+                    "receipt": {k: v for k, v in receipt.items() if k not in _COMPUTERS},
+                }
+            )
+        )
+        for document, receipt in zip(documents, receipts, strict=True)
+    )
     arrays: dict[str, list[Any]] = {}
     for path, value in found.items():
         grown = value is None and path not in wanted  # into what the file's release lacked
@@ -179,13 +190,6 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
                 before, after = f"{len(far)} of {len(pairs)} differ", ""
             apart_by = None if math.isinf(max(far)) else max(far)
             changes.append(Change(name, before, after, apart_by))
-    receipts = [one.to_dict()["receipt"] or {} for one in (held, now)]
     by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
     return Repetition(now.operation, len(arrays), tuple(changes), largest, other)
-
-
-def _said(held: Result) -> Iterator[tuple[Any, Any]]:
-    document = held.to_dict()
-    receipt = {k: v for k, v in (document["receipt"] or {}).items() if k not in _COMPUTERS}
-    yield from leaves({"answer": document["answer"], "receipt": receipt})

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING
 from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
-from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, again, recipe
-from acpc_lab.sweeps.plan import Planner, item_of
-from acpc_lab.sweeps.reading import (
-    Label,
-    SweepFileError,
-    as_document,
+from acpc_lab.sweeps.folder import (
+    Cell,
+    SweepFolder,
+    SweepPlan,
+    again,
     example,
     load_spec,
-    read_document,
     read_spec,
+    recipe,
 )
+from acpc_lab.sweeps.plan import Planner, item_of
+from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
 from acpc_lab.sweeps.sweep import CellStatus, CellTask, RunOptions, Sweep, SweepProgress

@@ -6,16 +6,15 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from acpc.contract import MAX_RESAMPLES, nearest
-from acpc_client import AnchorSet, Checkpoint, CheckpointRef
+from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.folder import Cell, SweepPlan
 from acpc_lab.sweeps.reading import Label, as_value, fill
-from acpc_lab.sweeps.shifts import Groups
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps.spec import CellAnchors, Group, SweepSpec
@@ -31,53 +30,49 @@ class Planner:
 
     Args:
         spec: The sweep file.
+        checkpoints: What the server lists.
         find_set: Finds an anchor set at the server by its digest, its beginning or an alias.
     """
 
-    def __init__(self, spec: SweepSpec, find_set: Callable[[str], AnchorSet]) -> None:
+    def __init__(
+        self,
+        spec: SweepSpec,
+        checkpoints: Iterable[Checkpoint],
+        find_set: Callable[[str], AnchorSet],
+    ) -> None:
         self.spec, self._find_set = spec, functools.cache(find_set)
         self._listing: dict[str, list[str]] = {}
+        for item in checkpoints:
+            self._listing.setdefault(item.name, []).append(item.weights)
 
-    def plan(self, checkpoints: Iterable[Checkpoint]) -> SweepPlan:
-        """Makes every cell of a sweep, of those that a server lists.
+    def plan(self) -> SweepPlan:
+        """Makes every cell of a sweep.
 
         Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
         """
-        self._list(checkpoints)
         cells: list[Cell] = []
         owners: dict[CheckpointRef, str] = {}
         for group in self.spec.groups:
             with self._blaming(group):
                 for ref, texts in self._members(group):
                     if ref in owners:
-                        shown = f"{ref.name} ({ref.weights})"
-                        raise ArgumentError(
-                            "", f"{shown} is already in {owners[ref]}; narrow one of them"
-                        )
+                        shown = f"{ref.name} ({ref.weights}) is already in {owners[ref]}"
+                        raise ArgumentError("", f"{shown}; narrow one of them")
                     owners[ref] = group.place
                     cells += self._cells(group, ref, texts)
         spec = self.spec
         return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
 
-    def cells_of(
-        self, checkpoint: CheckpointRef, checkpoints: Iterable[Checkpoint]
-    ) -> tuple[Cell, ...]:
+    def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
         """Makes the cells of one weights file, by the first item that means it; none where none is.
 
         Raises SweepFileError: Its reference is not at the server, or a label is missing.
         """
-        self._list(checkpoints)
         meant = item_of(self.spec, checkpoint)
         if meant is None:
             return ()
         with self._blaming(meant[0]):
             return tuple(self._cells(meant[0], checkpoint, meant[1]))
-
-    def _list(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Notes the weights files of each checkpoint."""
-        self._listing = {}
-        for item in checkpoints:
-            self._listing.setdefault(item.name, []).append(item.weights)
 
     @contextlib.contextmanager
     def _blaming(self, group: Group) -> Iterator[None]:
@@ -92,37 +87,26 @@ class Planner:
         spec = self.spec
         labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
         fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
-        reference = self._reference(group.reference, fills) if group.reference else None
-        anchors, views = self._anchors(group, fills)
-        found = [x.among(views) if isinstance(x, Groups) else [x] for x in spec.shifts]
-        shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
-        for shift, seed, protocol in itertools.product(shifts, spec.seeds, spec.protocols):
-            yield Cell(
-                checkpoint=checkpoint,
-                reference=reference,
-                anchors=anchors,
-                shift=shift,
-                protocol=dataclasses.replace(protocol, seed=seed),
-                thresholds=spec.thresholds,
-                numeric_mode=spec.numeric_mode,
-                evidence=spec.evidence,
-                until_decided=spec.until_decided,
-                labels=labels,
-            )
+        same: dict[str, Any] = {
+            "reference": self._reference(group.reference, fills) if group.reference else None,
+            "anchors": self._anchors(group, fills),
+            "thresholds": spec.thresholds,
+            "numeric_mode": spec.numeric_mode,
+            "evidence": spec.evidence,
+            "until_decided": spec.until_decided,
+            "labels": labels,
+        }
+        for shift, seed, protocol in itertools.product(spec.shifts, spec.seeds, spec.protocols):
+            seeded = dataclasses.replace(protocol, seed=seed)
+            yield Cell(checkpoint=checkpoint, shift=shift, protocol=seeded, **same)
 
-    def _anchors(
-        self, group: Group, fills: Mapping[str, str]
-    ) -> tuple[CellAnchors, Collection[str]]:
-        """Returns what to score on, and its groups of views, of which a dataset has none."""
+    def _anchors(self, group: Group, fills: Mapping[str, str]) -> CellAnchors:
         asked = group.anchors
-        if asked is None:
-            raise ArgumentError("", "lacks anchors")
         try:
-            if isinstance(asked, str):
-                stored = self._find_set(asked)
-                return stored.digest, stored.groups
+            if not isinstance(asked, DatasetAnchors):
+                return self._find_set(asked or "").digest
             names: Any = {name: fill(getattr(asked, name), fills) for name in ("dataset", "task")}
-            return dataclasses.replace(asked, **names), ()
+            return dataclasses.replace(asked, **names)
         except ArgumentError as wrong:
             at = "anchors" if asked is self.spec.anchors else f"{group.place}.anchors"
             words = f"{wrong.field}: {wrong.description}".removeprefix(": ")

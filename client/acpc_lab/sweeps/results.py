@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,8 +15,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState, counted
 from acpc_lab.evidence import Correction, Family, SeverityLimit
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
-from acpc_lab.sweeps.reading import folder_of, load_spec
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.tables import Table
 
@@ -101,9 +100,6 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
         return self.cells[index]
-
-    def __iter__(self) -> Iterator[CellResult]:
-        return iter(self.cells)
 
     @property
     def failed(self) -> tuple[CellResult, ...]:

@@ -44,7 +44,7 @@ from acpc_lab.sweeps.reading import (
     found,
     known_keys,
 )
-from acpc_lab.sweeps.shifts import Groups, read_shifts
+from acpc_lab.sweeps.shifts import read_shifts
 
 T = TypeVar("T")
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
@@ -255,7 +255,7 @@ class SweepSpec(Part):
     items: Annotated[tuple[Group, ...], Listed] = Field(alias="checkpoints", min_length=1)
     reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
     anchors: Anchors | None = None
-    shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
+    shifts: Annotated[tuple[Perturbation, ...], PlainValidator(read_shifts)]
     seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1), AfterValidator(_once)] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)

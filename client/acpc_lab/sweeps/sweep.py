@@ -22,9 +22,9 @@ from acpc_lab.campaigns import (
     TaskStatus,
     check_options,
 )
-from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan
+from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, folder_of, load_spec, read_spec
 from acpc_lab.sweeps.plan import Planner
-from acpc_lab.sweeps.reading import brief, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
 
@@ -198,7 +198,7 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        return Planner(self.spec, client.anchors.get).plan(client.checkpoints.list())
+        return Planner(self.spec, client.checkpoints.list(), client.anchors.get).plan()
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -222,8 +222,8 @@ class Sweep:
         if before is not None and same and not options.get("rescan"):
             return before
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        planner = Planner(self.spec, lambda name: link.ask(lambda: client.anchors.get(name)))
-        plan = planner.plan(listed)
+        planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
+        plan = planner.plan()
         if before is not None and not options.get("drop"):
             _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:

@@ -7,11 +7,11 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
+from acpc_client import AcpcClient, CheckpointRef, Operation, Outcome
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -233,7 +233,7 @@ class Watch:
         once: bool,
         interval: float,
     ) -> None:
-        planner = Planner(self.spec, lambda name: link.ask(lambda: client.anchors.get(name)))
+        find_set = cache(lambda name: link.ask(lambda: client.anchors.get(name)))
         look_at = 0.0
         while True:
             if time.monotonic() >= look_at:
@@ -244,7 +244,7 @@ class Watch:
                         campaign.add(self._tasks(arrival))
                         continue
                     listed = link.ask(lambda: list(client.checkpoints.list()))
-                    if self._make_cells(arrival, planner, listed):
+                    if self._make_cells(arrival, Planner(self.spec, listed, find_set)):
                         campaign.add(self._tasks(arrival))
                         campaign.turn()
                 look_at = time.monotonic() + interval
@@ -323,10 +323,10 @@ class Watch:
             self._digests[key] = arrival.digest
         return Arrival(found.ref, self._digests[key])
 
-    def _make_cells(self, arrival: Arrival, planner: Planner, listed: Sequence[Checkpoint]) -> bool:
+    def _make_cells(self, arrival: Arrival, planner: Planner) -> bool:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
         try:
-            found = planner.cells_of(arrival.ref, listed)
+            found = planner.cells_of(arrival.ref)
         except SweepFileError as error:
             self.unplanned.append(arrival)
             self._tell(f"{arrival} waits: {error.message}")
@@ -339,7 +339,8 @@ class Watch:
             cells.append(replace(cell, content=arrival.digest, evidence=sure, labels=labels))
         if not self._cells:
             self._disk.write_plan(self._plan(()))
-        self._disk.add_cells(arrival.id, cells)
+        plain = [cell.to_document() for cell in cells]
+        self._disk.journal.append("planned", arrival.id, cells=plain)
         self._cells[arrival] = cells
         self._open[arrival] = None
         return True

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
 from acpc.contract.enums import Outcome
 from acpc.contract.errors import ArgumentError, FailedPrecondition
-from acpc.contract.evidence import Doubt, Evidence, Interval, PopulationEvidence
-from acpc.contract.fields import check
+from acpc.contract.evidence import Doubt, Evidence, EvidenceOptions, Interval, PopulationEvidence
+from acpc.contract.fields import bounds_of, check
+from acpc.contract.plain import to_plain
 from acpc.contract.requests import Thresholds
-from acpc.contract.scores import Score, Verdict
+from acpc.contract.scores import AnchorValues, Score, Verdict
 
 EPS_SCORE = 1e-12
 """Stabiliser of the screen score, epsilon_score in the paper."""
 DERIVED = "from the intervals of relative IR and SR"
+LARGEST = 1e150
+"""Magnitude that no measurement reaches; the square of a larger number may overflow."""
 
 
 def relative_ir(ir_raw: float, reference_ir_raw: float) -> float:
@@ -75,7 +79,9 @@ def screen(
     """
     limits = Thresholds(t_ir, t_sr)
     check(limits, "thresholds")
-    _check_fraction("sr", sr)
+    for name, share in {"sr": sr, "reference.sr": reference_sr}.items():
+        if share is not None and not 0 <= share <= 1:
+            raise ArgumentError(name, f"is {share}; SR is a fraction in [0, 1]")
     if not (math.isfinite(ir_raw) and ir_raw >= 0):
         raise ArgumentError("ir_raw", f"is {ir_raw}; raw IR is finite and at least 0")
     sr_passed = sr >= t_sr
@@ -85,7 +91,6 @@ def screen(
         ir_relative = score = change = ir_passed = None
         outcome = Outcome.INCONCLUSIVE if sr_passed else Outcome.FAILED
     else:
-        _check_fraction("reference.sr", reference_sr)
         ir_relative = relative_ir(ir_raw, reference_ir_raw)
         score = screen_score(ir_relative, sr, t_ir, t_sr)
         change = delta_score(ir_relative, sr, reference_sr, t_ir, t_sr)
@@ -221,11 +226,6 @@ def _weighed(score: Score, verdict: Verdict) -> Evidence:
     )
 
 
-def _check_fraction(field: str, sr: float) -> None:
-    if not 0 <= sr <= 1:
-        raise ArgumentError(field, f"is {sr}; SR is a fraction in [0, 1]")
-
-
 def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> str:
     """Say the verdict in a sentence for a reader who has not read the paper."""
     found, wanted = _tell_apart(100 * sr, 100 * t_sr)
@@ -265,3 +265,42 @@ def _tell_apart(found: float, wanted: float) -> tuple[str, str]:
         if texts[0] != texts[1] or found == wanted:
             return texts
     return repr(found), repr(wanted)
+
+
+def check_score(score: Score) -> None:
+    """Raises ArgumentError with the path of the first number that no measurement gives."""
+    check(score.verdict.thresholds, "answer.verdict.thresholds")
+    if score.evidence is not None:
+        found, range_ = score.evidence.confidence, bounds_of(EvidenceOptions)["confidence"]
+        if not range_.holds(found):
+            wanted = f"found {found}, wanted {range_.wanted(whole=False)}"
+            raise ArgumentError("answer.evidence.confidence", wanted)
+    to_plain(score, _check_float, "answer")
+    for name, side in {"checkpoint": score.checkpoint, "reference": score.reference}.items():
+        if side and side.anchor_values:
+            _check_values(side.anchor_values, f"answer.{name}.anchor_values")
+
+
+def _check_float(value: Any, path: str) -> Any:
+    if isinstance(value, float) and LARGEST < abs(value) < math.inf:
+        raise ArgumentError(path, f"found {value}, wanted a magnitude of at most {LARGEST:g}")
+    return value
+
+
+def _check_values(values: AnchorValues, path: str) -> None:
+    count = len(values.anchor_ids)
+    for name, found in vars(values).items():
+        if not isinstance(found, np.ndarray):
+            continue
+        if len(found) != count:
+            wanted = f"wanted {count}, as many as anchor_ids"
+            raise ArgumentError(f"{path}.{name}", f"found {len(found)} entries, {wanted}")
+        wrong, wanted = ~(np.abs(found) <= LARGEST), f"a finite number of at most {LARGEST:g}"
+        if name == "partner":
+            wrong, wanted = (found < -1) | (found >= count), "an index of an anchor, or -1"
+        elif name == "different_state_distance":
+            wrong, wanted = np.abs(found) > LARGEST, f"{wanted}, or NaN where skipped"
+        for place in np.argwhere(wrong)[:1].tolist():
+            at = "".join(f"[{index}]" for index in place)
+            bad = found[tuple(place)]
+            raise ArgumentError(f"{path}.{name}{at}", f"found {bad}, wanted {wanted}")

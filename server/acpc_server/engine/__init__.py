@@ -2,7 +2,6 @@
 
 from acpc_server.engine.accelerator import (
     choose_device,
-    computes_float64,
     device_name,
     report_memory,
     software,

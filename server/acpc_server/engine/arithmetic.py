@@ -20,7 +20,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.nn import functional as F
 
-from acpc_server.engine.accelerator import computes_float64, computes_tf32
 from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
 from acpc_server.models import (
     FrozenNetwork,
@@ -52,12 +51,10 @@ def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldMode
             "have the operator run acpc-server doctor",
             reason="NUMERIC_MODE_OFF",
         )
-    if mode is NumericMode.TF32 and not computes_tf32(device):
+    if mode is NumericMode.TF32 and device.type == "cpu":
         raise InvalidArgument(
             "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"
         )
-    if mode is NumericMode.FP64 and not computes_float64(device):
-        raise InvalidArgument("numeric_mode", f"{device.type} has no float64; use fp32")
     if mode is NumericMode.FP64 and not isinstance(model, Widens):
         raise InvalidArgument(
             "numeric_mode", f"family {model.card.family} has no float64; use fp32"
@@ -99,7 +96,7 @@ def in_mode(model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
 @contextmanager
 def arithmetic(mode: NumericMode, device: torch.device) -> Iterator[None]:
     """Run the block without gradients and in ``mode``, in the device's thread."""
-    if device.type != "cpu" and computes_tf32(device):
+    if device.type != "cpu":
         torch.backends.cuda.matmul.allow_tf32 = mode is NumericMode.TF32
         torch.backends.cudnn.allow_tf32 = mode is NumericMode.TF32
     reduced = mode is NumericMode.BF16

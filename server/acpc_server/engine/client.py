@@ -110,10 +110,9 @@ class DeviceClient:
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         try:
-            with context.phase(work.primitive):
-                future = self._queue.put(work, context, asyncio.get_running_loop())
-                async with asyncio.timeout(remaining) as limit:
-                    return await future
+            future = self._queue.put(work, context, asyncio.get_running_loop())
+            async with asyncio.timeout(remaining) as limit:
+                return await future
         except TimeoutError:
             if not limit.expired():  # the model's own
                 raise
@@ -153,10 +152,9 @@ class DeviceClient:
                 context.check()
                 yield context.check
 
-    def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
+    def prepare(self, model: FrozenWorldModel) -> None:
         """Cast a model's bf16 weights in this thread: in the device's, others would wait for it."""
-        bf16 = mode is NumericMode.BF16 and self.device.type == "cpu"
-        if bf16 and isinstance(model, FrozenNetwork):
+        if self.device.type == "cpu" and isinstance(model, FrozenNetwork):
             with own_threads(1):
                 model.in_bfloat16()
 
@@ -173,8 +171,9 @@ class DeviceClient:
         ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
         engine is closed, or its device has failed.
         """
-        if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
-            self.prepare(model, mode)
+        # A request's was prepared before it took a slot.
+        if mode is NumericMode.BF16 and context.priority is Priority.JOB:
+            self.prepare(model)
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
         call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
@@ -212,8 +211,8 @@ class DeviceClient:
 
         Rows with equal histories and blocks get equal predictions.
         """
-        if context.priority is Priority.JOB:
-            self.prepare(model, mode)
+        if mode is NumericMode.BF16 and context.priority is Priority.JOB:
+            self.prepare(model)
         steps = blocks.shape[1]
         most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
         call = DeviceCall("rollout", mode, rollout_work(model.card, steps), context)

@@ -20,7 +20,6 @@ from acpc_server.engine.accelerator import (
     Compute,
     accelerator_failed,
     capture,
-    has_graphs,
     to_host,
 )
 from acpc_server.observe import Metrics
@@ -56,7 +55,7 @@ class PoolGraphs:
         metrics: Metrics,
         make: Callable[[Compute, tuple[Tensor, ...]], Compute] | None = None,
     ) -> None:
-        self._make = make or (capture if has_graphs(device) else None)
+        self._make = make or (None if device.type == "cpu" else capture)
         self._metrics = metrics
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
         self.replayed = False  # whether a graph gave the last answer

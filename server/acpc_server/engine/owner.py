@@ -179,7 +179,9 @@ class DeviceOwner:
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""
-        if mode is not NumericMode.FP64:
+        if mode in (NumericMode.FP32, NumericMode.TF32):
+            return model
+        if mode is NumericMode.BF16:
             return in_mode(model, mode)
         if model not in self._wide:
             self._wide.clear()

@@ -39,7 +39,12 @@ def prepare_backbone(filename: str, stored: Mapping[str, Tensor], side: int) -> 
     The server normalises with ImageNet's statistics; the patch projection is made to undo that.
     Positions are resampled as DINOv2's own code does.
     """
-    _check_stored(filename, stored)
+    for name, tensor in stored.items():
+        shape = tuple(tensor.shape)
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
+        if QKV.match(name) and (not shape or shape[0] % 3):
+            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
     state = renamed(stored)
     for name, ndim in AXES.items():
         if name not in state or state[name].ndim != ndim or not state[name].numel():
@@ -61,16 +66,6 @@ def prepare_backbone(filename: str, stored: Mapping[str, Tensor], side: int) -> 
     state[PATCHES] = (weight * (std / HALF)).float()
     state[PATCH_BIAS] = (bias + shift.sum(dim=(1, 2, 3))).float()
     return state
-
-
-def _check_stored(filename: str, stored: Mapping[str, Tensor]) -> None:
-    """Check what :func:`renamed` and the arithmetic on patches rely on."""
-    for name, tensor in stored.items():
-        shape = tuple(tensor.shape)
-        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
-        if QKV.match(name) and (not shape or shape[0] % 3):
-            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
 
 
 def resample(positions: Tensor, grid: int) -> Tensor:

@@ -65,7 +65,13 @@ def _find_module(archive: Archive, key: str) -> FoundModel | None:
     """The outermost module, or the one at a path; two at one depth are an error."""
     nodes, filename = archive.nodes, archive.filename
     modules = {path for path, node in nodes.items() if node.kind != "dict"}
-    hits = [path for path in nodes if _is_model(path, nodes, modules)]
+
+    def is_model(path: str) -> bool:
+        kinds = (("predictor", "action_encoder"),) if nodes[path].kind == "dict" else MODELS
+        at = f"{path}." if path else ""
+        return any(all(f"{at}{part}" in modules for part in parts) for parts in kinds)
+
+    hits = [path for path in nodes if is_model(path)]
     if key:
         hits = [path for path in hits if path == key]
     elif not hits and modules and not any(
@@ -82,11 +88,6 @@ def _find_module(archive: Archive, key: str) -> FoundModel | None:
         names = " and ".join(hit.path for hit in found[:2])
         raise unsafe(filename, f"holds two world models, {names}; name one with --weights-key")
     return found[0]
-
-
-def _is_model(path: str, nodes: dict[str, Node], modules: set[str]) -> bool:
-    kinds = (("predictor", "action_encoder"),) if nodes[path].kind == "dict" else MODELS
-    return any(all(_join(path, part) in modules for part in parts) for parts in kinds)
 
 
 def _module_at(archive: Archive, path: str) -> FoundModel:
@@ -167,7 +168,3 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
         raise unsafe(filename, "holds no tensors")
     archive.check(tensors)
     return FoundModel(archive, tensors, {}, path, beside, others)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name

@@ -90,7 +90,8 @@ class PairComparer:
         weights = consistency.horizon_weights(request.weights, horizon)  # (H,)
         require_mode(mode, self._engine.device, model)
         _check_fit(model.card, request, horizon)
-        self._engine.prepare(model, mode)
+        if mode is NumericMode.BF16:
+            self._engine.prepare(model)
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
         proprio = (request.proprio, request.future_proprio)

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from acpc.contract import MAX_HORIZON, PlannerMoment, Proposal
+from acpc.contract import MAX_HORIZON, NumericMode, PlannerMoment, Proposal
 
 from acpc_server import numerics
 from acpc_server.encoding import (
@@ -46,7 +46,8 @@ class Planner:
         moment = Moment(self._engine, checkpoint, request, *limits)
         require_mode(moment.mode, self._engine.device, checkpoint.model)
         _check_fit(moment)
-        self._engine.prepare(checkpoint.model, moment.mode)
+        if moment.mode is NumericMode.BF16:
+            self._engine.prepare(checkpoint.model)
         return moment
 
     def encode(self, moment: Moment, context: RequestContext) -> EncodedMoment:

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -128,10 +128,6 @@ class Hosts:
         except IntegrityError:
             return False
         return True
-
-    def beat(self, host: Host) -> bool:
-        """Show that the host lives; False when its row is gone, or another process's."""
-        return self.change(host, beat=self._hosts.c.beat + 1)
 
     def change(self, host: Host, *more: sa.ColumnElement[bool], **values: object) -> bool:
         """Change the row of a host; False when it is gone, or another process's."""
@@ -259,7 +255,8 @@ class Lease:
                     took = time.monotonic() - looked
                     pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
                     self.away, count_due = False, looked + pause
-                self._look_after_own()
+                if ours := self._running.ids():  # withdraw those cancelled or taken over
+                    self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
                 if looked >= due and self._beat():
                     self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
@@ -275,13 +272,9 @@ class Lease:
                 self._on_evicted()
                 return
 
-    def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over."""
-        if ours := self._running.ids():
-            self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
-
     def _beat(self) -> bool:
-        if self._hosts.beat(self._host):
+        if self._hosts.change(self._host, beat=self._host.beat + 1):
+            self._host = replace(self._host, beat=self._host.beat + 1)
             return True
         found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten

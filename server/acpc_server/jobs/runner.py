@@ -171,9 +171,13 @@ class JobRunner:
             metrics.job_failures.labels(kind, end.failure.code).inc()
         self._leave(job_id, run, end)
         log.info("job_ended", end=end.state)
-        if end.set_aside:
+        if end.set_aside:  # queued again, and its slot is kept, so that others are spared
             log.warning("job_set_aside", cause=end.set_aside)
-            self._set_aside(job_id)
+            with noted():  # else the lease queues it again later
+                self._record.requeue(job_id, self.executor_id)
+            with self._changed:
+                pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
+            self.draining.wait(pause)
         if end.state == "withdrawn" and self.draining.is_set():
             self._closed.wait()  # keeps the queue's slot, so that no further job starts
         return end
@@ -191,14 +195,6 @@ class JobRunner:
                 self._pause = FIRST_PAUSE_SECONDS
                 self._metrics.jobs.labels(end.state).inc()
             self._changed.notify_all()
-
-    def _set_aside(self, job_id: str) -> None:
-        """Queue a job again that this host failed, and keep its slot, so that others are spared."""
-        with noted():  # else the lease queues it again later
-            self._record.requeue(job_id, self.executor_id)
-        with self._changed:
-            pause, self._pause = self._pause, min(2 * self._pause, LONGEST_PAUSE_SECONDS)
-        self.draining.wait(pause)
 
     def ids(self) -> set[str]:
         """Return the jobs that run here now."""

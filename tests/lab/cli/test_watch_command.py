@@ -14,9 +14,10 @@ import processes
 import pytest
 import yaml
 from acpc_command import Acpc, acpc_command
+from client_counterparty import served
 from client_messages import status
 from grpc import StatusCode
-from job_counterparty import DOCUMENT, FAILED, JobParty, served
+from job_counterparty import DOCUMENT, FAILED, JobParty
 from result_documents import checked
 from waiting import GENEROUS_SECONDS, wait_until
 from written_weights import saved

@@ -1,7 +1,6 @@
 """Sweep files: every key is read, and every mistake is named with its line and its place."""
 
 import hashlib
-import json
 import re
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from acpc.contract import (
     Thresholds,
     UntilDecided,
 )
-from acpc_lab.sweeps import Sweep, SweepFileError, SweepPlan, example
+from acpc_lab.sweeps import Sweep, SweepFileError, example
 from acpc_lab.sweeps.spec import SweepSpec
 from sweep_plans import planned
 
@@ -176,7 +175,7 @@ def test_the_example_is_a_sweep_as_it_is_and_with_every_comment_taken_out(tmp_pa
     assert full.seeds == (0, 1, 2)
     assert full.protocols[0].extra_horizons == (1, 2, 4)
     assert full.numeric_mode is NumericMode.FP32
-    assert len(full.shifts) == 9
+    assert len(full.shifts) == 10
 
 
 def _bomb(levels: int) -> str:
@@ -288,34 +287,3 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepFileError, match=r"is no YAML|is not UTF-8"):
         Sweep.load(tmp_path / "bytes.yaml")
-
-
-GROUPS = ("hue:0.5", "hue:1", "light:1")
-
-
-@pytest.mark.parametrize(
-    ("shifts", "found"),
-    [
-        ('[{given_views: "*"}]', ["hue:0.5", "hue:1", "light:1"]),
-        ('["given_views:hue:*"]', ["hue:0.5", "hue:1"]),
-        ('["given_views:*:1", "given_views:hue:1"]', ["hue:1", "light:1"]),
-    ],
-)
-def test_a_pattern_means_the_groups_of_views_that_the_anchors_have(
-    tmp_path: Path, shifts: str, found: list[str]
-) -> None:
-    digest = "a" * 64
-    spec = read(tmp_path, f"checkpoints: [x]\nanchors: {{set: {digest}}}\nshifts: {shifts}\n")
-    plan = planned(spec, ["x"], GROUPS)
-    assert [str(cell.shift) for cell in plan.cells] == [f"given_views:{name}" for name in found]
-    again = SweepPlan.from_document(json.loads(json.dumps(plan.to_document())))
-    assert again.cells == plan.cells
-
-
-def test_a_pattern_that_fits_no_group_is_told_with_those_there_are(tmp_path: Path) -> None:
-    text = f"checkpoints: [x]\nanchors: {{set: {'a' * 64}}}\nshifts: ['given_views:dark*']\n"
-    spec = read(tmp_path, text)
-    with pytest.raises(SweepFileError, match=r"'dark\*' fits no group .* the anchors have hue:0"):
-        planned(spec, ["x"], GROUPS)
-    with pytest.raises(SweepFileError, match="the anchors have none, as anchors of a dataset have"):
-        planned(spec, ["x"])

@@ -17,6 +17,7 @@ from acpc.contract import (
     PoolCertificate,
 )
 from acpc_server.engine import DeviceClient
+from acpc_server.engine.sizes import CPU
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive import PairedCem
 from acpc_server.interactive.pieces import (
@@ -39,7 +40,7 @@ Hold = Callable[[int], None]
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
     """Calls of 28 rows; sets how many rollouts are held."""
-    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": CALL})
+    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {CPU: CALL})
 
     def setter(rows: int) -> None:
         monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", rows * HORIZON * DIM)
