@@ -121,6 +121,18 @@ def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -
     assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
 
+def test_progress_is_one_line_of_stderr(
+    target: str, counterparty: Counterparty, capsys: pytest.CaptureFixture[str]
+) -> None:
+    done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
+    counterparty.script.extend([operation("operations/mine", 1), done])
+    with AcpcClient(target) as client:
+        client.score_checkpoint("a", ANCHORS, GaussianNoise(0.08)).result(progress=True)
+    shown = capsys.readouterr().err
+    assert shown.startswith("\r[") and "] 4/4 done" in shown
+    assert shown.endswith("\n") and shown.count("\n") == 1
+
+
 def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Counterparty) -> None:
     name = "operations/mine"
     found = side.ask(lambda client: client.preview_anchors(name, [5, 2], draw=3))

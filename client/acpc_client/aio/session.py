@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, Unpack
 
 from acpc.contract import Array, CheckpointRef, PoolCertificate, Receipt, SampledPool
-from acpc.v1.diagnostic_service_pb2 import PlanPool, PlanRequest, PlanStart
+from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanStart
 
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import CertifyOptions, check_timeout, methods, requests
@@ -146,7 +146,8 @@ class AsyncPlanSession:
             infeasible: Those that break a constraint on their actions, bool (candidates,).
             timeout: Seconds for this answer; None: the session's ``message_timeout``.
         """
-        answer = await self._ask(requests.plan_pool(candidates, offsets, infeasible), timeout)
+        asked = PlanRequest(pool=requests.plan_pool(candidates, offsets, infeasible))
+        answer = await self._answered(asked, self._certified, timeout)
         return read_answer(PoolCertificate, answer.certificate)
 
     async def certify_proposal(
@@ -167,7 +168,8 @@ class AsyncPlanSession:
             seed: Seed of the samples; give every iteration another.
             timeout: Seconds for this answer; None: the session's ``message_timeout``.
         """
-        answer = await self._ask(requests.plan_proposal(mean, std, candidates, seed), timeout)
+        asked = PlanRequest(pool=requests.plan_proposal(mean, std, candidates, seed))
+        answer = await self._answered(asked, self._certified, timeout)
         return read_answer(SampledPool, answer)
 
     async def close(self) -> None:
@@ -176,9 +178,6 @@ class AsyncPlanSession:
             return
         self._why_closed = "it was closed"
         await self._stream.close(self._turn)
-
-    async def _ask(self, pool: PlanPool, timeout: float | None) -> Any:  # noqa: ANN401 - a message
-        return await self._answered(PlanRequest(pool=pool), self._certified, timeout)
 
     async def _answered(
         self,
