@@ -6,38 +6,36 @@ from pathlib import Path
 import h5py
 import pytest
 from acpc_client import load_result
-from acpc_command import acpc_command
+from acpc_command import Acpc, acpc_command
 from fit_world import FAULTS, TASK
-from golden import WORLD, write_world
-from server_process import ServerProcess
+from served_fixtures import Demo
 
 AUGMENTED, BASE = "two-room-augmented", "two-room-base"
 
 
+RIGHT = "two-room.h5"
+
+
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> ServerProcess:
-    root = tmp_path_factory.mktemp("fit")
-    (datasets := root / "datasets").mkdir()
-    write_world(datasets)
-    [right] = datasets.glob("*.h5")
-    with h5py.File(right) as file, h5py.File(datasets / "flipped.h5", "w") as other:
+def acpc(demo: Demo) -> Acpc:
+    """The command, beside a dataset and a task that do not fit."""
+    with (
+        h5py.File(demo.datasets / RIGHT) as file,
+        h5py.File(demo.datasets / "flipped.h5", "w") as other,
+    ):
         held = {name: file[name][:] for name in file}
         FAULTS["frames upside down"].change(held, 0)
         for name, values in held.items():
             other[name] = values
-    (datasets / "raw.yaml").write_text(
+    (demo.datasets / "raw.yaml").write_text(
         TASK.replace("action: action", "action: {normaliser: none}\nepisodes: 0-19")
     )
-    with ServerProcess(WORLD / "checkpoints", datasets, root / "state") as process:
-        process.right = right.name
-        yield process
-        assert process.bugs() == []
+    return acpc_command(ACPC_TARGET=demo.server.address)
 
 
-def test_a_misfit_is_named_and_passes_no_gate(served: ServerProcess, tmp_path: Path) -> None:
-    acpc = acpc_command(ACPC_TARGET=served.address)
+def test_a_misfit_is_named_and_passes_no_gate(acpc: Acpc, tmp_path: Path) -> None:
     task = ("--task", "two-room.yaml")
-    fits = acpc("check-fit", AUGMENTED, "--dataset", served.right, *task)
+    fits = acpc("check-fit", AUGMENTED, "--dataset", RIGHT, *task)
     assert "predicts these data: its error is 0." in fits.output
     asked = ("--dataset", "flipped.h5", *task)
     wrong = acpc("check-fit", AUGMENTED, *asked, "-o", "json", code=3)
@@ -60,11 +58,8 @@ def test_a_misfit_is_named_and_passes_no_gate(served: ServerProcess, tmp_path: P
     assert score.receipt.parameters["action"] == {"column": "action", "normaliser": "zscore"}
 
 
-def test_another_normaliser_and_episodes_are_in_the_receipt(
-    served: ServerProcess, tmp_path: Path
-) -> None:
-    acpc = acpc_command(ACPC_TARGET=served.address)
-    asked = ("score", AUGMENTED, "--dataset", served.right, "--task", "raw.yaml")
+def test_another_normaliser_and_episodes_are_in_the_receipt(acpc: Acpc, tmp_path: Path) -> None:
+    asked = ("score", AUGMENTED, "--dataset", RIGHT, "--task", "raw.yaml")
     shift = ("--shift", "gaussian_noise:0.01", "--anchors", 40)
     receipts = []
     for more in ((), ("--episodes", "5-9")):

@@ -1,17 +1,20 @@
 """Files that change under a job fail it by name; what the server counts adds up."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1.anchor_service_pb2 import CreateAnchorSetRequest, DeleteAnchorSetRequest
 from google.longrunning import operations_pb2
 from google.rpc import code_pb2, error_details_pb2
 from job_world import JobCaller, JobWorld, job, metadata, response, steps_of, write_job_world
 from prometheus_client.parser import text_string_to_metric_families
 from server_process import ServerProcess
 from waiting import wait_until
+from wire import refusal
 
 Parts = tuple[JobWorld, ServerProcess, JobCaller]
 LONG = {"dataset": "rooms.h5", "task": "tworoom", "count": 300}
@@ -106,3 +109,20 @@ def test_a_deleted_job_does_not_disturb_its_successor_of_the_same_request_id(par
     assert settled(server, expected) == expected
     lives = [line["event"] for line in server.log() if line.get("job") == job_id]
     assert lives.count("job_started") == lives.count("job_ended") == 2
+
+
+def test_a_set_in_use_stays_and_a_job_whose_set_goes_says_so(parts: Parts) -> None:
+    """The store's own deletion is refused; files that go all the same fail the job by name."""
+    world, _, calls = parts
+    made = CreateAnchorSetRequest(source=LONG, history=3, horizon=8)
+    digest = calls.anchors.CreateAnchorSet(made).anchor_set.digest
+    running = job("set", dataset=None, anchor_set=digest, protocol={"draws": 40}, reference=None)
+    name = calls.submit(running).name
+    wait_for_progress(calls, name, 2)
+    found = refusal(lambda: calls.anchors.DeleteAnchorSet(DeleteAnchorSetRequest(digest=digest)))
+    assert (found.code, found.reason) == ("FAILED_PRECONDITION", "ANCHOR_SET_IN_USE")
+    (folder,) = Path(world.root / "state").rglob(digest)
+    shutil.rmtree(folder)
+    ended = calls.finished(name)
+    assert reason(ended) == (code_pb2.FAILED_PRECONDITION, "ANCHOR_SET_DELETED")
+    assert digest in ended.error.message

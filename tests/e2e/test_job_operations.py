@@ -7,7 +7,7 @@ import grpc
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from google.rpc import code_pb2
-from job_world import JobCaller, job, metadata, response, steps_of, write_job_world
+from job_world import JobCaller, job, metadata, response, steps_of
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 from wire import blur, refusal
@@ -17,11 +17,10 @@ DATASET = {"dataset": "rooms.h5", "task": "tworoom"}
 
 
 @pytest.fixture(scope="module")
-def parts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Parts]:
-    world = write_job_world(tmp_path_factory.mktemp("operations"))
-    with world.server("state") as server, grpc.insecure_channel(server.address) as channel:
-        yield server, JobCaller(channel)
-        assert not [line for line in server.log() if line.get("level") in ("error", "critical")]
+def parts(job_server: ServerProcess) -> Iterator[Parts]:
+    with grpc.insecure_channel(job_server.address) as channel:
+        yield job_server, JobCaller(channel)
+    assert not [line for line in job_server.log() if line.get("level") in ("error", "critical")]
 
 
 @pytest.fixture

@@ -16,9 +16,10 @@ from acpc_client import AnchorPreview
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.resources import ScoreJob
-from job_world import JobCaller, JobWorld, job, metadata, write_job_world
+from job_world import JobCaller, JobWorld, job, metadata
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
+from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
@@ -119,11 +120,9 @@ def test_what_is_out_of_range_is_refused(
 
 
 @pytest.fixture(scope="module")
-def jobs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[JobWorld, JobCaller]]:
-    world = write_job_world(tmp_path_factory.mktemp("previews"))
-    with world.server("state") as server, grpc.insecure_channel(server.address) as channel:
-        yield world, JobCaller(channel)
-        assert server.bugs() == []
+def calls(job_server: ServerProcess) -> Iterator[JobCaller]:
+    with grpc.insecure_channel(job_server.address) as channel:
+        yield JobCaller(channel)
 
 
 def refused(calls: JobCaller, name: str) -> wire.Refusal:
@@ -133,8 +132,7 @@ def refused(calls: JobCaller, name: str) -> wire.Refusal:
     return found
 
 
-def test_only_a_job_that_succeeded_has_pictures(jobs: tuple[JobWorld, JobCaller]) -> None:
-    _, calls = jobs
+def test_only_a_job_that_succeeded_has_pictures(calls: JobCaller) -> None:
     long = job(dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 300})
     running = calls.submit(long).name
     next(o for o in calls.watch(running) if metadata(o).progress.completed)
@@ -151,22 +149,21 @@ def test_only_a_job_that_succeeded_has_pictures(jobs: tuple[JobWorld, JobCaller]
 
 
 def test_a_dataset_that_changed_has_no_pictures_and_a_copy_has(
-    jobs: tuple[JobWorld, JobCaller],
+    calls: JobCaller, job_world: JobWorld
 ) -> None:
     """What counts is the content: of the states, of the actions, and of the frames shown."""
-    world, calls = jobs
     name = calls.finished(calls.submit(job()).name).name
     request = pb.PreviewAnchorsRequest(name=name, anchors=[0, 5])
     before = calls.scoring.PreviewAnchors(request)
-    world.write_dataset(seed=5)
+    job_world.write_dataset(seed=5)
     assert calls.scoring.PreviewAnchors(request) == before
     content = public_columns([150] * 6, side=28, seed=5)
     content.columns["pixels"][:] += 1
-    write_public_dataset(world.datasets / "rooms.h5", content)
+    write_public_dataset(job_world.datasets / "rooms.h5", content)
     assert refused(calls, name).reason == "DATASET_CHANGED"
-    world.write_dataset(seed=6)
+    job_world.write_dataset(seed=6)
     assert refused(calls, name).reason == "DATASET_CHANGED"
-    (world.datasets / "rooms.h5").unlink()
+    (job_world.datasets / "rooms.h5").unlink()
     assert refused(calls, name).code == "NOT_FOUND"
-    world.write_dataset(seed=5)
+    job_world.write_dataset(seed=5)
     assert calls.scoring.PreviewAnchors(request) == before

@@ -21,53 +21,33 @@ from acpc_client import (
 )
 from acpc_command import Acpc, acpc_command
 from acpc_server import save_checkpoint
-from golden import WORLD, write_world
 from paper_runs import world_model
-from server_process import ServerProcess
+from served_fixtures import Demo
 
 GOOD, BASE, SHIFT = "two-room-augmented", "two-room-base", GaussianNoise(0.08)
 LIMITS = [(0.3, 0.95), (0.05, 0.95), (0.3, 0.999), (0.02, 1.0), (5.0, 0.01)]
 
 
-@pytest.fixture(scope="module")
-def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("stored")
-    shutil.copytree(WORLD / "checkpoints", root / "checkpoints")
-    (root / "datasets").mkdir()
-    write_world(root / "datasets")
-    return root
-
-
-@pytest.fixture(scope="module")
-def served(root: Path) -> Iterator[ServerProcess]:
-    with ServerProcess(root / "checkpoints", root / "datasets", root / "state") as process:
-        yield process
-        assert process.bugs() == []
+ANCHORS = DatasetAnchors("two-room.h5", "two-room.yaml", count=40)
 
 
 @pytest.fixture
-def client(served: ServerProcess) -> Iterator[AcpcClient]:
-    with AcpcClient(served.address) as opened:
+def client(demo: Demo) -> Iterator[AcpcClient]:
+    with AcpcClient(demo.server.address) as opened:
         yield opened
 
 
 @pytest.fixture
-def acpc(served: ServerProcess) -> Acpc:
-    return acpc_command(ACPC_TARGET=served.address)
-
-
-@pytest.fixture
-def anchors(root: Path) -> DatasetAnchors:
-    [dataset] = (root / "datasets").glob("*.h5")
-    return DatasetAnchors(dataset.name, "two-room.yaml", count=40)
+def acpc(demo: Demo) -> Acpc:
+    return acpc_command(ACPC_TARGET=demo.server.address)
 
 
 def test_a_stored_score_is_judged_as_the_server_would(
-    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, tmp_path: Path
+    client: AcpcClient, acpc: Acpc, tmp_path: Path
 ) -> None:
     def scored(ir: float, sr: float) -> Result:
         limits = Thresholds(ir, sr)
-        job = client.score_checkpoint(GOOD, anchors, SHIFT, reference=BASE, thresholds=limits)
+        job = client.score_checkpoint(GOOD, ANCHORS, SHIFT, reference=BASE, thresholds=limits)
         job.result()
         return Result.of(job.operation())
 
@@ -104,9 +84,9 @@ def test_a_stored_score_is_judged_as_the_server_would(
 
 
 def test_a_result_comes_out_again_until_something_changes(
-    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, root: Path, tmp_path: Path
+    client: AcpcClient, acpc: Acpc, demo: Demo, tmp_path: Path
 ) -> None:
-    job = client.score_checkpoint(GOOD, anchors, SHIFT, reference=BASE)
+    job = client.score_checkpoint(GOOD, ANCHORS, SHIFT, reference=BASE)
     job.result()
     save_result(job.operation(), stored := tmp_path / "score.json")
     assert acpc("verify", stored).stdout.startswith("OK: ")
@@ -124,10 +104,10 @@ def test_a_result_comes_out_again_until_something_changes(
     assert "numbers alone" not in acpc("verify", changed, code=1).stderr, "which is no rounding"
     for form in ("table", "wide"):
         assert "seconds by phase" in acpc("show", "job", "latest", "-o", form).stdout
-    weights = root / "checkpoints" / GOOD / "weights.pt"
+    weights = demo.root / "checkpoints" / GOOD / "weights.pt"
     kept = weights.read_bytes()
     try:
-        shutil.copy(root / "checkpoints" / BASE / "weights.pt", weights)
+        shutil.copy(demo.root / "checkpoints" / BASE / "weights.pt", weights)
         told = acpc("verify", stored, "--within", 1, "-o", "json", code=1)
         names = [change["what"] for change in json.loads(told.stdout)["changes"]]
         assert "receipt.checkpoint_digest" in names and "answer.verdict.outcome" in names
@@ -138,20 +118,18 @@ def test_a_result_comes_out_again_until_something_changes(
     assert "save it with --out" in acpc("verify", tmp_path / "bare.json", code=2).stderr
 
 
-def test_a_study_comes_out_again(
-    client: AcpcClient, acpc: Acpc, anchors: DatasetAnchors, tmp_path: Path
-) -> None:
+def test_a_study_comes_out_again(client: AcpcClient, acpc: Acpc, tmp_path: Path) -> None:
     study = DriftStudy(groups=4, shifts=(SHIFT,))
-    job = client.run_study(GOOD, replace(anchors, count=24), study)
+    job = client.run_study(GOOD, replace(ANCHORS, count=24), study)
     job.result()
     save_result(job.operation(), tmp_path / "study.npz")
     assert acpc("verify", tmp_path / "study.npz").stdout.startswith("OK: ")
     wrong = acpc("judge", tmp_path / "study.npz", "--t-ir", 1, code=2).stderr
-    assert "holds a study, wanted a score, as acpc score and acpc show job write it" in wrong
+    assert "kind study, wanted a score, as acpc score and acpc show job write it" in wrong
 
 
 @pytest.mark.process  # loads transformers
-def test_a_saved_model_is_served(client: AcpcClient, anchors: DatasetAnchors, root: Path) -> None:
-    card = save_checkpoint(world_model(), root / "checkpoints" / "saved")
-    job = client.score_checkpoint("saved", anchors, SHIFT, reference=BASE)
+def test_a_saved_model_is_served(client: AcpcClient, demo: Demo) -> None:
+    card = save_checkpoint(world_model(), demo.root / "checkpoints" / "saved")
+    job = client.score_checkpoint("saved", ANCHORS, SHIFT, reference=BASE)
     assert job.result().receipt.checkpoint_digest == card.digest

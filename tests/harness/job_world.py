@@ -9,6 +9,7 @@ import grpc
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
 from acpc.v1 import study_service_pb2
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from public_checkpoint import public_config, write_checkpoint
@@ -89,6 +90,7 @@ class JobCaller:
     def __init__(self, channel: grpc.Channel) -> None:
         self.scoring = pb_grpc.ScoringServiceStub(channel)
         self.studies = StudyServiceStub(channel)
+        self.anchors = AnchorServiceStub(channel)
         self.operations = operations_pb2_grpc.OperationsStub(channel)
 
     def submit(

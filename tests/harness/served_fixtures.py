@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import copytree
 
@@ -64,4 +65,29 @@ def job_server(job_world: JobWorld) -> Iterator[ServerProcess]:
     """A server of them, which a restart finds at the same port."""
     with job_world.server("state", port=free_port()) as process:
         yield process
+        assert process.bugs() == []
+
+
+@dataclass(frozen=True)
+class Demo:
+    """The demo's checkpoints and its world, 30 episodes of it, below ``root``, and their server."""
+
+    root: Path
+    server: ServerProcess
+
+    @property
+    def datasets(self) -> Path:
+        return self.root / "datasets"
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Demo]:
+    from golden import WORLD, write_world
+
+    root = tmp_path_factory.mktemp("demo")
+    copytree(WORLD / "checkpoints", root / "checkpoints")
+    (root / "datasets").mkdir()
+    write_world(root / "datasets")
+    with ServerProcess(root / "checkpoints", root / "datasets", root / "state") as process:
+        yield Demo(root, process)
         assert process.bugs() == []

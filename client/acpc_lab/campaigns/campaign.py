@@ -14,7 +14,9 @@ from acpc_client.errors import AcpcError, RunEnded
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
 
 _LOOKS = 12  # at jobs, in a turn
-_MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 60.0
+# Seconds between two looks at a server; other waits of a run are multiples of it.
+POLL_S = 0.5
+_MAX_BACKOFF_S = 60.0
 # Ends of a job that another job may not meet; CANCELLED when this campaign did not ask for it.
 _WORTH_ANOTHER_JOB = (
     errors.Aborted, errors.Cancelled, errors.DataLoss, errors.Internal, errors.Unknown
@@ -47,6 +49,7 @@ class Link:
         timeout: Seconds for the whole run; None: no bound.
         stop: Ends every wait when set.
         on_away: Called with the reason why the server is away, and with None once it is back.
+        poll: Seconds between two looks at the server; None: ``POLL_S``.
     """
 
     def __init__(
@@ -57,8 +60,9 @@ class Link:
         timeout: float | None = None,
         stop: threading.Event | None = None,
         on_away: Callable[[AcpcError | None], object] = lambda _: None,
+        poll: float | None = None,
     ) -> None:
-        self.on_away = on_away
+        self.on_away, self.poll = on_away, POLL_S if poll is None else poll
         self._absence = client.absence(patience, lambda away: self.on_away(away))  # noqa: PLW0108
         self._timeout, self._begun = timeout, time.monotonic()
         self._stop = stop or threading.Event()
@@ -189,14 +193,12 @@ class Options:
         retries: Further attempts for a task in this run.
         submit: Submit what has no job.
         follow: Wait for what has one; without both, look once at each job.
-        poll: Seconds between two turns.
     """
 
     concurrency: int | None = None
     retries: int = 0
     submit: bool = True
     follow: bool = True
-    poll: float = 0.5
 
 
 class Campaign(Generic[T]):
@@ -231,7 +233,7 @@ class Campaign(Generic[T]):
         """
         self._tell(*self.statuses)
         while self.turn():
-            self._link.sleep(self._options.poll)
+            self._link.sleep(self._link.poll)
             self._link.check()
 
     def turn(self) -> bool:
@@ -336,7 +338,7 @@ class Campaign(Generic[T]):
         """Takes an error of a job or of its submission; waits for another attempt, or gives up."""
         failures, not_before = self.statuses[index].failures + again, 0.0
         if again and failures <= self._options.retries:
-            backoff = min(_MAX_BACKOFF_S, _MIN_BACKOFF_S * 2.0 ** (failures - 1))
+            backoff = min(_MAX_BACKOFF_S, self._link.poll * 2.0**failures)
             not_before = time.monotonic() + max(backoff, error.retry_after or 0.0)
         state = TaskState.WAITING if not_before else TaskState.FAILED if again else state
         changes = {"problem": error, "failures": failures, "not_before": not_before}

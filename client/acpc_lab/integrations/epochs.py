@@ -281,8 +281,7 @@ class EpochScorer:
             request = {**self._request, "evidence": at_epoch(asked, item.epoch, halflife)}
             tasks.append(_EpochTask(item, self._anchors, request))
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
-        how = Options(poll=_POLL_S)
-        campaign = Campaign(self._client, link, tasks, how, on_update=self._update)
+        campaign = Campaign(self._client, link, tasks, Options(), on_update=self._update)
         try:
             campaign.run()
         except RunEnded as error:

@@ -156,7 +156,7 @@ class Sweep:
         check_options("a sweep", options, RunOptions)
         submit, follow = options.get("submit", True), options.get("follow", True)
         limit = (options.get("concurrency") or self.spec.concurrency) if submit and follow else None
-        how = Options(limit, self.spec.retries, submit, follow, options.get("poll", 0.5))
+        how = Options(limit, self.spec.retries, submit, follow)
         on_update: OnUpdate[CellTask] = options.get("on_update") or (lambda _: None)
         link = Link(
             client,
@@ -164,6 +164,7 @@ class Sweep:
             timeout=options.get("timeout"),
             stop=options.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),
+            poll=options.get("poll"),
         )
         if not submit:
             self._planned()

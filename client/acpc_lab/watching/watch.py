@@ -38,7 +38,6 @@ from acpc_lab.watching.finding import CONFIG, Arrival, Finder, Stamp, WeightsFil
 if TYPE_CHECKING:
     from acpc_lab.sweeps import SweepSpec
 
-_POLL_S, _RETRY_S = 0.5, 5.0
 # Files that a line names.
 _NAMED = 4
 _log = logging.getLogger("acpc_lab")
@@ -199,7 +198,7 @@ class Watch:
                         f"{trouble}; jobs go on at the server: make room, and run it again"
                     ) from error
                 self._tell(f"{trouble}; jobs go on at the server, and the watch when there is room")
-            link.sleep(_RETRY_S)
+            link.sleep(10 * link.poll)
             link.check()
 
     def _restore(self) -> None:
@@ -252,7 +251,7 @@ class Watch:
             self._report(campaign)
             if once and not left and not self.finder.unsettled:
                 return
-            link.sleep(min(_POLL_S, interval))
+            link.sleep(min(link.poll, interval))
             link.check()
 
     def _tasks(self, arrival: Arrival) -> Iterator[CellTask]:

@@ -36,11 +36,6 @@ UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "the dataset has no such col
 AWAY = status(grpc.StatusCode.UNAVAILABLE, "restarting")
 
 
-@pytest.fixture(autouse=True)
-def quick_backoff(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_lab.campaigns.campaign._MIN_BACKOFF_S", 0.02)
-
-
 @dataclass
 class Scene:
     """A counterparty with jobs, its client, and what makes a sweep of the example at it."""

@@ -359,9 +359,8 @@ def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
-    at: Scene, full: threading.Event, monkeypatch: pytest.MonkeyPatch
+    at: Scene, full: threading.Event
 ) -> None:
-    monkeypatch.setattr("acpc_lab.watching.watch._RETRY_S", 0.01)
     away = at.root.rename(at.root.with_name("away"))
     with at.going_on(at.make()):
         wait_until(lambda: at.trouble)
