@@ -15,7 +15,6 @@ from sqlalchemy.exc import ArgumentError
 from acpc_server.errors import FailedPrecondition
 
 MEBIBYTE = 1024 * 1024
-ACCELERATORS = ("cuda", "xpu", "mps")
 CENTURY = 36_500  # days: a date that is further off may be none
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -113,7 +112,7 @@ class Settings(BaseSettings):
     insecure: bool = False
     """listen beyond this machine without TLS, or without asking who calls"""
     device: str = "auto"
-    """cpu, auto, or an accelerator of torch: cuda, cuda:1, xpu, mps"""
+    """cpu, auto, or a GPU: cuda, cuda:1"""
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
@@ -161,9 +160,9 @@ class Settings(BaseSettings):
     @classmethod
     def _device(cls, value: str) -> str:
         kind, colon, index = value.partition(":")
-        numbered = kind in ACCELERATORS and index.isdecimal()
-        if kind not in ("auto", "cpu", *ACCELERATORS) or (colon and not numbered):
-            raise ValueError("use cpu, auto, cuda, cuda:1, xpu or mps")
+        numbered = kind == "cuda" and index.isdecimal()
+        if kind not in ("auto", "cpu", "cuda") or (colon and not numbered):
+            raise ValueError("use cpu, auto, cuda or cuda:1")
         return value
 
     @field_validator("jobs_url")

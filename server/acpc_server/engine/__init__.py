@@ -17,7 +17,7 @@ from acpc_server.engine.self_test import self_test, turn_off_failing
 from acpc_server.engine.sizes import (
     frames_per_call,
     held_rows,
-    pool_candidates_held,
+    pool_candidates_per_call,
     pool_rows_per_call,
     rollouts_per_call,
 )

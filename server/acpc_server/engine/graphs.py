@@ -58,12 +58,8 @@ class PoolGraphs:
         self._make = make or (None if device.type == "cpu" else capture)
         self._metrics = metrics
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
+        self.wanted = self._make is not None
         self.replayed = False  # whether a graph gave the last answer
-
-    @property
-    def wanted(self) -> bool:
-        """Return whether the device has graphs."""
-        return self._make is not None
 
     def compute(self, eager: Compute, digest: str, mode: NumericMode, *inputs: Tensor) -> Tensor:
         """Return ``eager(*inputs)`` on the CPU, for a model of ``digest``; raises what that raises.

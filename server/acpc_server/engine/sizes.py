@@ -75,12 +75,6 @@ def pool_candidates_per_call(device: str, histories: int, card: ModelCard, horiz
     return max(1, min(rows, held_rows(card, horizon)) // histories)
 
 
-def pool_candidates_held(device: str, histories: int, card: ModelCard, horizon: int) -> int:
-    """Candidates whose predictions from every history are held at a time, in whole calls."""
-    call = pool_candidates_per_call(device, histories, card, horizon)
-    return max(1, held_rows(card, horizon) // (histories * call)) * call
-
-
 def held_rows(card: ModelCard, horizon: int) -> int:
     """Rollouts of so many steps that are held at a time; at least 1."""
     return max(1, HELD_LATENTS // (card.latent_dim * horizon))

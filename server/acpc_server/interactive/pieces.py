@@ -19,7 +19,12 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from acpc_server.encoding import check_latents
-from acpc_server.engine import equal_rows, held_rows, pool_candidates_held, pool_rows_per_call
+from acpc_server.engine import (
+    equal_rows,
+    held_rows,
+    pool_candidates_per_call,
+    pool_rows_per_call,
+)
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.numerics import PoolCost, consistency, cost_bounds
 
@@ -89,7 +94,8 @@ def pieces_of(moment: Moment, histories: int, candidates: int, horizon: int) -> 
     Each is whole device calls, so that a pool in pieces has the bits that it has at once.
     """
     device = moment.engine.device.type
-    size = pool_candidates_held(device, histories, moment.card, horizon)
+    call = pool_candidates_per_call(device, histories, moment.card, horizon)
+    size = max(1, held_rows(moment.card, horizon) // (histories * call)) * call
     return [slice(start, start + size) for start in range(0, candidates, size)]
 
 

@@ -173,8 +173,7 @@ def pool_bounds(
     check_tolerance(endpoint_tolerance)
     moved_goal = goal if moved_goal is None else moved_goal
     _check(clean, perturbed, goal, moved_goal)
-    width = goal.shape[-1]
-    divisor = _divisor(goal, reduction)
+    width, divisor = goal.shape[-1], _divisor(goal, reduction)
     ends = (clean, perturbed, goal[..., None, :], moved_goal[..., None, :])
     x, y, g, h = (latents.to(torch.float64) for latents in ends)
     clean_square = _squared_distance(x, g)  # (..., J)
@@ -186,7 +185,6 @@ def pool_bounds(
 
     slack = 2 * endpoint_tolerance
     reach = clean_square.sqrt() + perturbed_square.sqrt() + slack
-    displacements = displacement_square.sqrt()
 
     guard = (width + 16) * 2.0**-51  # G
     floor = 4 * (width + 1) * torch.finfo(torch.float64).tiny  # T
@@ -199,15 +197,14 @@ def pool_bounds(
     bound_upper = (displacement_upper.sqrt() + added) * reach_upper * (1 + guard) + floor
     rounding = guard * (clean_square + perturbed_square) + floor
     bounds = _above((bound_upper + rounding) * (1 + guard) / divisor)
+    lower = _below(clean_square * (1 - guard) - floor - bound_upper)
     return PoolBounds(
         clean_costs=clean_square / divisor,
         perturbed_costs=perturbed_square / divisor,
-        displacements=displacements,
+        displacements=displacement_square.sqrt(),
         bounds=bounds.masked_fill(unmoved & (slack == 0), 0.0),
         # What overflows, infinity less infinity, has no bound but this.
-        lower=_below(clean_square * (1 - guard) - floor - bound_upper).nan_to_num(
-            nan=-math.inf, posinf=math.inf, neginf=-math.inf
-        ),
+        lower=lower.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf),
         upper=(clean_upper + bound_upper) * (1 + guard),
         reach=reach,
         slack=added.expand_as(reach),

@@ -130,7 +130,8 @@ class PoolCost:
             for index, term in enumerate(objective.terms or (DistanceTerm(),))
         ]
         self.infeasible = _infeasible(infeasible, len(candidates))
-        self._penalty = _penalty(objective.control_weights, candidates)
+        weights = torch.tensor(objective.control_weights or (0.0,), dtype=torch.float64)
+        self._penalty = (candidates.double().square() * weights).sum(dim=(1, 2))  # (J,)
         self._added = self._penalty if offsets is None else self._penalty + offsets.double()
         counted = sum(int((term.coefficients > 0).sum()) for term in self._terms)
         self._guard = 4 * (2 * width + counted + 32) * UNIT  # G
@@ -307,14 +308,6 @@ def _distance(difference: Tensor, term: _Term) -> Tensor:
 
 def _cost(distance: Tensor, term: _Term) -> Tensor:
     return distance.square() if term.asked.squared else distance
-
-
-def _penalty(weights: Sequence[float], candidates: Tensor) -> Tensor:
-    """Compute the control penalty of every candidate, (J,)."""
-    if not weights:
-        return torch.zeros(len(candidates), dtype=torch.float64)
-    weighted = candidates.double().square() * torch.tensor(weights, dtype=torch.float64)
-    return weighted.sum(dim=(1, 2))
 
 
 def _infeasible(indices: Sequence[int], candidates: int) -> Tensor:

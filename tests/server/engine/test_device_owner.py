@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient
 from acpc_server.errors import (
     DeadlineExceeded,
     DeviceFailed,
@@ -18,8 +17,8 @@ from acpc_server.errors import (
     ResourceExhausted,
     shortage,
 )
-from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext, Work
+from owned_device import OwnedDevice
 from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
@@ -27,20 +26,6 @@ from waiting import GENEROUS_SECONDS, wait_until
 CPU = torch.device("cpu")
 FP32 = NumericMode.FP32
 NO_MEMORY = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
-
-
-class OwnedDevice:
-    """An engine whose failures are noted, and callers without a deadline."""
-
-    def __init__(self) -> None:
-        self.failures: list[str] = []
-        self.metrics = Metrics()
-        self.engine = DeviceClient(CPU, self.metrics, on_failed=self.failures.append)
-
-    def ask(self, before: Callable[[Tensor], object] = lambda _: None, count: int = 1) -> Tensor:
-        model = PlainModel(before)  # type: ignore[arg-type]
-        context = RequestContext(Priority.INTERACTIVE)
-        return self.engine.encode(model, frames(1.0, count), context, FP32)
 
 
 @pytest.fixture
@@ -95,22 +80,18 @@ class Spoiled(PlainModel):
         return encoded * torch.nan if self.calls <= self._times else encoded
 
 
-def encode(owned: OwnedDevice, model: PlainModel, given: Tensor) -> Tensor:
-    return owned.engine.encode(model, given, RequestContext(Priority.INTERACTIVE), FP32)
-
-
 def not_finite(owned: OwnedDevice, outcome: str) -> float | None:
     labels = {"primitive": "encode", "outcome": outcome}
     return owned.metrics.registry.get_sample_value("acpc_not_finite_total", labels)
 
 
 def test_nan_that_repeats_is_the_checkpoints(owned: OwnedDevice) -> None:
-    assert encode(owned, Spoiled(2), frames(1.0)).isnan().all()
+    assert owned.encode(Spoiled(2), frames(1.0)).isnan().all()
     assert (not_finite(owned, "repeated"), owned.failures) == (1, [])
 
 
 def test_nan_that_does_not_repeat_is_computed_once_more_and_serves(owned: OwnedDevice) -> None:
-    assert encode(owned, Spoiled(1), frames(1.0)).isfinite().all()
+    assert owned.encode(Spoiled(1), frames(1.0)).isfinite().all()
     assert (not_finite(owned, "changed"), owned.failures) == (1, [])
 
 
@@ -126,13 +107,13 @@ def test_rows_beside_one_that_diverges_are_looked_at_as_well(owned: OwnedDevice)
     """NaN of a row that another's hides is no more the checkpoint's than NaN alone."""
     model = SpoiledOnce(1)
     together = torch.cat([frames(0.0), frames(1.0)])
-    assert encode(owned, model, together).isnan().any(dim=1).tolist() == [True, False]
+    assert owned.encode(model, together).isnan().any(dim=1).tolist() == [True, False]
     assert not_finite(owned, "repeated") == 1
 
 
 def test_frames_that_are_not_finite_are_computed_once(owned: OwnedDevice) -> None:
     model = Spoiled(1)
-    assert encode(owned, model, frames(torch.nan)).isnan().all()
+    assert owned.encode(model, frames(torch.nan)).isnan().all()
     assert model.calls == 1
 
 
@@ -230,7 +211,7 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits(
             raise error
 
     many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
-    assert encode(owned, PlainModel(small), many)[:, 0].tolist() == list(range(7))
+    assert owned.encode(PlainModel(small), many)[:, 0].tolist() == list(range(7))
     assert max(seen) == 7
     with pytest.raises(ResourceExhausted) as short:
         owned.ask(raising(error), count=2)

@@ -4,15 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 import torch
-from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, self_test
+from acpc_server.engine import self_test
 from acpc_server.errors import DeviceFailed
-from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext, Work
+from owned_device import OwnedDevice
 from plain_model import PlainModel, frames
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from waiting import GENEROUS_SECONDS
 
 CPU, ROWS = torch.device("cpu"), 40
 _aten = torch.ops.aten
@@ -45,32 +43,25 @@ class Multiplies(PlainModel):
         return (frames.flatten(1) @ torch.ones(size, 3) / size).masked_fill(black, torch.nan)
 
 
-class FaultyDevice:
-    """An engine whose failures are noted, and its device, which may go wrong."""
-
-    def __init__(self) -> None:
-        self.failures: list[str] = []
-        assert self_test(CPU) == {}, "the right answers are there"
-        self.engine = DeviceClient(CPU, Metrics(), on_failed=self.failures.append)
+class FaultyDevice(OwnedDevice):
+    """One that may go wrong."""
 
     def go_wrong(self, spoil: Spoil) -> None:
         def enter(payloads: Sequence[None], _: object) -> Sequence[None]:
             WrongDevice(spoil).__enter__()
             return payloads
 
-        context = RequestContext(Priority.INTERACTIVE)
-        work = Work("wrong", (), None, enter, 1, 1, drawing=0.0, finish=id)
-        self.engine.run(work, context)
+        assert self_test(CPU) == {}, "the right answers are there"
+        work = Work("wrong", (), None, enter, 1)
+        self.engine.run(work, RequestContext(Priority.INTERACTIVE))
 
-    def ask(
+    def answer(
         self,
         mark: float = 1.0,
         priority: Priority = Priority.JOB,
         model: PlainModel | None = None,
     ) -> Tensor:
-        context = RequestContext(priority, GENEROUS_SECONDS)
-        given = frames(mark, ROWS), context, NumericMode.FP32
-        return self.engine.encode(model or Multiplies(), *given)  # type: ignore[arg-type]
+        return self.encode(model or Multiplies(), frames(mark, ROWS), priority)
 
 
 @pytest.fixture
@@ -98,11 +89,11 @@ def one_row(value: float) -> Spoil:
 def test_answers_that_are_not_finite_fail_the_device_and_no_work(
     faulty: FaultyDevice, spoil: Spoil, priority: Priority
 ) -> None:
-    assert faulty.ask(priority=priority).isfinite().all()
+    assert faulty.answer(priority=priority).isfinite().all()
     faulty.go_wrong(spoil)
     for _ in range(ROWS):
         with pytest.raises(DeviceFailed, match="self-test"):
-            faulty.ask(priority=priority)
+            faulty.answer(priority=priority)
     assert len(faulty.failures) == 1
 
 
@@ -115,10 +106,10 @@ class Raises(Multiplies):
 
 def test_an_unknown_error_is_the_devices_when_its_self_test_fails(faulty: FaultyDevice) -> None:
     with pytest.raises(ValueError, match="add up"):
-        faulty.ask(model=Raises())
+        faulty.answer(model=Raises())
     faulty.go_wrong(lambda right, _: right * 2)
     with pytest.raises(DeviceFailed):
-        faulty.ask(model=Raises())
+        faulty.answer(model=Raises())
     assert faulty.failures == ["ValueError: numbers do not add up"]
 
 
@@ -127,13 +118,13 @@ def test_a_right_device_goes_on_beside_a_wrong_one(faulty: FaultyDevice) -> None
     faulty.go_wrong(lambda right, _: right * torch.nan)
     for _ in range(ROWS):
         with pytest.raises(DeviceFailed):
-            faulty.ask()
-        assert (other.ask() == 1).all()
+            faulty.answer()
+        assert (other.answer() == 1).all()
     assert (len(faulty.failures), other.failures) == (1, [])
     other.engine.close()
 
 
 def test_a_checkpoint_that_diverges_ends_no_server(faulty: FaultyDevice) -> None:
     for _ in range(ROWS):
-        assert faulty.ask(mark=0.0).isnan().all()
+        assert faulty.answer(mark=0.0).isnan().all()
     assert faulty.failures == []
