@@ -58,29 +58,3 @@ def test_a_certificate_says_what_is_denied_to_the_elite_set() -> None:
     denied = replace(CERTIFICATE, views=tuple(views))
     assert denied.headline() == "winner certified under 1 of 2 views, elite set under 0"
     assert "elite" not in CERTIFICATE.headline()
-
-
-@pytest.mark.process
-def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
-    """With a stand-in for IPython, which says that a kernel runs and keeps what is displayed."""
-    (tmp_path / "IPython").mkdir()
-    (tmp_path / "IPython" / "__init__.py").write_text(
-        "import types\nget_ipython = lambda: types.SimpleNamespace(kernel=object())\n"
-    )
-    (tmp_path / "IPython" / "display.py").write_text(
-        "class Handle:\n    def update(self, found, raw): print('again', found['text/html'])\n"
-        "def display(found, raw, display_id): print('first', found['text/html']); return Handle()\n"
-    )
-    code = (
-        f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-        "import IPython\n"
-        f"sys.path.insert(0, {str(Path(processes.__file__).parent)!r})\n"
-        "from acpc_client.results import Operation, listener\n"
-        "from client_messages import operation\n"
-        "show = listener(True)\n"
-        "for _ in range(3): show(Operation.from_message(operation('a')))\n"
-    )
-    ended = processes.run([sys.executable, "-c", code])
-    assert [line.split()[0] for line in ended.stdout.splitlines()] == ["first", "again", "again"]
-    assert ended.stdout.count("<progress value=") == 3
-    assert ended.stderr == ""
