@@ -137,16 +137,17 @@ _ENOUGH_TICKS, _MAX_TICKS = 3, 6
 
 
 def panels(
-    columns: int, *, width: float = 2.1, height: float = 2.2, sharey: bool = False
+    columns: int, *, width: float = 2.1, height: float = 2.2, rows: int = 1, sharey: bool = False
 ) -> tuple[Figure, list[Axes]]:
-    """A figure with panels of ``width`` x ``height`` inches side by side; call it in ``styled``.
+    """A figure with a grid of panels of ``width`` x ``height`` inches; call it in ``styled``.
 
     Raises FailedPrecondition: matplotlib is not installed.
     """
     figure: Figure = load("matplotlib.figure").Figure(
-        figsize=(max(width * columns, 3.0), height), layout="constrained"
+        figsize=(max(width * columns, 3.0), height * rows), layout="constrained"
     )
-    return figure, list(figure.subplots(1, columns, squeeze=False, sharey=sharey)[0])
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey)
+    return figure, list(axes.reshape(-1))
 
 
 def marker(index: int) -> str:
@@ -199,9 +200,9 @@ def logarithmic(axis: Axes, which: str, low: float, high: float) -> None:
     axis.minorticks_off()
 
 
-def zero_line(axis: Axes) -> None:
+def zero_line(axis: Axes, height: float = 0.0) -> None:
     """Draws a dotted line across the panel."""
-    axis.axhline(0.0, color=SOFT, linewidth=0.8, linestyle=":", zorder=0)
+    axis.axhline(height, color=SOFT, linewidth=0.8, linestyle=":", zorder=0)
 
 
 def data_uri(content: bytes, kind: str) -> str:

@@ -29,6 +29,7 @@ from acpc_lab.studies.thresholds import ThresholdSummary
 from acpc_lab.tables import Arrays, Column, Numbers, Texts
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 EPS_SCORE = 1e-12
@@ -283,11 +284,45 @@ def _gain(pair: ShiftPair) -> str:
     return f"{pair.success_gain:+.1f}{ends}"
 
 
+GAIN, DELTA = "change of success (points)", "change of the screen score S"
+
+
+def _names(pairs: Sequence[ShiftPair]) -> tuple[list[str], list[str]]:
+    """Tasks and shifts, in the order of the pairs."""
+    tasks = dict.fromkeys(pair.task for pair in pairs)
+    return list(tasks), list(dict.fromkeys(pair.shift for pair in pairs))
+
+
+def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
+    """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
+    figure, (left, right) = panels(2, width=3.0)
+    _bars(left, pairs, "success_gain", GAIN)
+    _bars(right, pairs, "delta_score", DELTA)
+    left.legend()
+    return figure
+
+
+def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> None:
+    tasks, shifts = _names(pairs)
+    width = 0.8 / len(shifts)
+    for index, shift in enumerate(shifts):
+        for place, task in enumerate(tasks):
+            mine = [pair for pair in pairs if (pair.task, pair.shift) == (task, shift)]
+            if mine:
+                values = [getattr(pair, field) for pair in mine]
+                at = place + (index - (len(shifts) - 1) / 2) * width
+                named = None if place else shift
+                axis.bar(at, np.mean(values), 0.9 * width, color=hue(index), label=named)
+                axis.plot([at] * len(values), values, ".", color=INK, markersize=3)
+    axis.set_xticks(range(len(tasks)), tasks)
+    axis.set_ylabel(label)
+    zero_line(axis)
+
+
 def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
     """Every pair; filled when the sign of delta S tells what the behaviour does."""
     figure, (axis,) = panels(1, width=4.2, height=2.8)
-    tasks = list(dict.fromkeys(pair.task for pair in pairs))
-    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
+    tasks, shifts = _names(pairs)
     for pair in pairs:
         colour, shape = hue(tasks.index(pair.task)), marker(shifts.index(pair.shift))
         fill = colour if pair.agrees else "none"
@@ -299,8 +334,8 @@ def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
     keys.append(swatch("hollow: sign disagrees", INK, hollow=True))
     zero_line(axis)
     axis.axvline(0, color="grey", linewidth=0.8, linestyle=":", zorder=0)
-    axis.set_xlabel("change of the screen score S")
-    axis.set_ylabel("change of success (points)")
+    axis.set_xlabel(DELTA)
+    axis.set_ylabel(GAIN)
     axis.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0))
     return figure
 
@@ -310,7 +345,10 @@ STUDY = Study(
     "Does the change of the screen score agree with the change in behaviour?",
     summarise,
     shown,
-    lambda made: {"pairs": shift_scatter(made.summary.pairs)},
+    lambda made: {
+        "bars": shift_bars(made.summary.pairs),
+        "pairs": shift_scatter(made.summary.pairs),
+    },
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
         "acpc study run shifts --rows paper",

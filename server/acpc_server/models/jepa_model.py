@@ -131,7 +131,7 @@ class JepaRollout:
         self.weights: Weights = (
             predictor.pos_embedding[0, :, None, None],
             affine(f"{at}.input_proj"),
-            tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),  # type: ignore[misc]
+            tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),
             affine(f"{at}.norm"),
             affine(f"{at}.output_proj"),
             head,

@@ -12,7 +12,7 @@ from acpc_lab.studies.statistics import Spread
 from acpc_lab.studies.thresholds import splits
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from study_examples import evidence
+from study_examples import SWEEP, evidence
 
 
 def drawn() -> dict[str, Figure]:
@@ -29,6 +29,7 @@ def drawn() -> dict[str, Figure]:
             "collapse": collapse["checkpoints"],
             "drift": drift_errors(paper.drift_cells()),
             "splits": splits(paper.splits()),
+            "sweep": evidence("thresholds", SWEEP).figures()["sweep"],
             "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.9),
             "planner": planner_errors(cells, Spread.of([0.6])),
             "sensitivity": estimates(ratios, "ratio", "over the unaugmented one's", 1.0),
@@ -49,7 +50,7 @@ def drawn_bytes(figure: Figure) -> bytes:
 @pytest.mark.process
 def test_figures_are_deterministic(figures: dict[str, Figure], count: int) -> None:
     again = drawn()
-    assert len(figures) == 7
+    assert len(figures) == 9
     for name in sorted(figures)[:count]:
         assert drawn_bytes(figures[name]) == drawn_bytes(again[name]), name
 
@@ -75,6 +76,15 @@ def test_pairs_that_disagree_are_hollow(figures: dict[str, Figure]) -> None:
     hollow = [line for line in points if line.get_markerfacecolor() == "none"]
     assert (len(points), len(hollow)) == (24, 2)
     assert all(line.get_ydata()[0] == 4.0 for line in hollow)
+
+
+def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figure]) -> None:
+    axes = figures["sweep"].axes
+    assert len(axes) == 6
+    success, ir = axes[0], axes[2]
+    assert len(success.patches) == 1  # a recovers at level 2 alone
+    dotted = [line.get_ydata()[0] for line in ir.lines if line.get_linestyle() == ":"]
+    assert dotted == [0.1]
 
 
 def test_the_planner_shows_errors_and_their_reduction_row_by_row(

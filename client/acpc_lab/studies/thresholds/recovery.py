@@ -1,18 +1,22 @@
-"""Says where tasks and runs of a training sweep recover: records and listing."""
+"""Says where tasks and runs of a training sweep recover: records, listing and figure."""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from acpc.contract import Record
 
+from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
 from acpc_lab.studies.base import Listing, family_column
 from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
-from acpc_lab.studies.thresholds.sweep import Run
+from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 class TaskRecovery(Record):
@@ -192,3 +196,37 @@ def _ranges(held: Sequence[float], levels: Sequence[float]) -> str:
     ends = [f"{levels[place]:g}" for place in places if place + 1 not in places]
     pairs = zip(starts, ends, strict=True)
     return ", ".join("-".join(dict.fromkeys(pair)) for pair in pairs) or "-"
+
+
+def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
+    """Success, relative IR and SR over the levels, a column per task; recovered levels shaded."""
+    tasks = held.by_task()
+    columns = len(tasks)
+    figure, axes = panels(columns, rows=3, height=1.35)
+    half = min(np.diff(held.levels)) / 2
+    shade: dict[str, Any] = {"color": hue(2), "alpha": 0.12, "linewidth": 0}
+    for column, (task, runs) in enumerate(tasks.items()):
+        noisy = np.stack([run.rows.success_noisy for run in runs])
+        ir_rel = np.stack([run.ir_rel for run in runs])
+        recovered = of_task(task, runs, 0.0).recovered_levels
+        by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
+        for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
+            for level in recovered:
+                axis.axvspan(level - half, level + half, **shade)
+            mean = values.mean(axis=0)
+            axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)
+        success, ir, sr = axes[column::columns]
+        success.set_title(task)
+        mean = noisy.mean(axis=0)
+        reach = np.stack([mean - noisy.min(axis=0), noisy.max(axis=0) - mean])
+        success.errorbar(held.levels, mean, reach, color=hue(0), linewidth=0, elinewidth=0.8)
+        clean = float(np.mean([run.clean[0] for run in runs]))
+        success.axhline(clean, color=SOFT, linewidth=0.8, linestyle="--")
+        zero_line(ir, t_ir)
+        zero_line(sr, t_sr)
+        ir.set_ylim(bottom=0)
+        sr.set_ylim(0, 1.05)
+        sr.set_xlabel("augmentation level")
+    for row, label in enumerate(("success (%)", "relative IR", "SR")):
+        axes[row * columns].set_ylabel(label)
+    return figure

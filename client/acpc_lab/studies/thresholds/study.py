@@ -18,7 +18,7 @@ from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
 from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair, ThresholdParameters
 from acpc_lab.studies.thresholds.sweep import SweepRows, TrainingSweep
-from acpc_lab.tables import Arrays, groups
+from acpc_lab.tables import Arrays
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -289,11 +289,13 @@ def _mean(name: str, mean: SplitMean) -> str:
 
 
 def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The splits of each family."""
+    """The sweep with the commonest thresholds, and the splits, of each family."""
     summary, figures = evidence.summary, {}
-    for (family,), held in groups(split.family for split in summary.splits).items():
+    for family, held in evidence.parameters.sweep(evidence.rows).by_family().items():
+        mine = [split for split in summary.splits if split.family == family]
+        commonest = next(choice for choice in summary.choices if choice.family == family)
         suffix = f"-{family}" if len(summary.families) > 1 else ""
-        mine = [summary.splits[index] for index in held]
+        figures[f"sweep{suffix}"] = recovery.curves(held, commonest.t_ir, commonest.t_sr)
         figures[f"splits{suffix}"] = splits(mine, summary.onset_unit)
     return figures
 
