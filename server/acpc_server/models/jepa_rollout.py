@@ -2,8 +2,9 @@
 
 What a step takes depends on the number of operations rather than on arithmetic, for a history as
 for a small pool. So this reads a network's weights once into plain tuples: no module is called in a
-step, what actions do to all layers at all steps is one product, the last layer computes its last
-token alone, and steps lead every axis, so that windows and modulations are slices without copies.
+step, a batch norm is part of the map before it, a latent becomes a token once, what actions do to
+all layers at all steps is one product, the last layer computes its last token alone, and steps lead
+every axis, so that windows and modulations are slices without copies.
 """
 
 from __future__ import annotations
@@ -23,12 +24,10 @@ from acpc_server.models.jepa_model import JepaModel
 Affine: TypeAlias = tuple[Tensor, Tensor | None]
 # Norm before attention, qkv, output map, norm before the MLP, its two maps.
 Layer: TypeAlias = tuple[Affine, Affine, Affine | None, Affine, Affine, Affine]
-# A map, what normalises (four tensors of a batch norm, or two), and a map.
-Head: TypeAlias = tuple[Affine, tuple[Tensor, ...], Affine]
-# Positions (t, 1, 1, dim), input map, layers, norm, output map, head.
-Weights: TypeAlias = tuple[
-    Tensor, Affine | None, tuple[Layer, ...], Affine, Affine | None, Head | None
-]
+# A map, the layer norm after it, and a map.
+Head: TypeAlias = tuple[Affine, Affine | None, Affine]
+# Positions (t, 1, 1, hidden), layers, norm, output map, head.
+Weights: TypeAlias = tuple[Tensor, tuple[Layer, ...], Affine, Affine | None, Head | None]
 Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 NORM_EPS = 1e-5
 # Rows x heads from which attention over a window's few tokens takes a CPU half the time by its
@@ -41,7 +40,7 @@ class Form(NamedTuple):
 
     heads: int
     activation: str = ""  # of the head, a function of torch.nn.functional
-    eps: float = 0.0  # of the head's norm
+    eps: float = 0.0  # of the head's layer norm
 
 
 class JepaRollout:
@@ -59,9 +58,13 @@ class JepaRollout:
         blocks = transformer.blocks
         head, activation, eps = _head(network.pred_proj)
         self.form = Form(blocks[0].attn.heads, activation, eps)
+        positions = predictor.pos_embedding[0, :, None, None]
+        self._into: Tensor | None = None
+        if (into := _linear(transformer.input_proj)) is not None:
+            self._into, (weight, bias) = into[0], (None if x is None else x.double() for x in into)
+            positions = F.linear(positions.double(), weight, bias).to(positions)
         self.weights: Weights = (
-            predictor.pos_embedding[0, :, None, None],
-            _linear(transformer.input_proj),
+            positions,
             tuple(_layer(block) for block in blocks),
             _affine(transformer.norm),
             _linear(transformer.output_proj),
@@ -91,56 +94,58 @@ class JepaRollout:
         modulations = self.modulate(self._embed(blocks.permute(2, 0, 1, 3)))
         runs = histories.transpose(0, 1).reshape(h, p, v // p, -1).transpose(1, 2)
         rows = runs[:, :, :, None].expand(-1, -1, -1, j, -1).flatten(2, 3)  # (h, v / p, p * j, dim)
-        latents = list(rows.unbind(0))
+        tokens, latents = list(self._tokens(rows).unbind(0)), list[Tensor]()
         for end in range(h, h + horizon):
+            if latents:
+                tokens.append(self._tokens(latents[-1]))
             start = max(0, end - self._window)
-            window = torch.stack(latents[start:end])
+            window = torch.stack(tokens[start:])
             step = self.compiled if self.compiled and len(window) == self._window else self.step
             latents.append(step(window, modulations[start:end]))
-        found = torch.stack(latents[h:], dim=2).view(v // p, p, j, horizon, -1)
+        found = torch.stack(latents, dim=2).view(v // p, p, j, horizon, -1)
         return found.transpose(0, 1).reshape(v, j, horizon, -1)
 
-    def modulate(
-        self, embedded: Float[Tensor, "t p j emb"]
-    ) -> Float[Tensor, "t layers six 1 n hidden"]:
-        """Shifts, scales and gates of every layer under the embedded blocks of p x j rows."""
+    def modulate(self, embedded: Float[Tensor, "t p j emb"]) -> Float[Tensor, "t parts 1 n hidden"]:
+        """Shifts, scales and gates, six a layer, under the embedded blocks of p x j rows."""
         found = F.linear(F.silu(self._condition(embedded)), *self._modulation).flatten(1, 2)
-        parts = found.view(*found.shape[:2], len(self.weights[2]), 6, -1)
-        return parts.permute(0, 2, 3, 1, 4).contiguous().unsqueeze(3)
+        parts = found.view(*found.shape[:2], 6 * len(self.weights[1]), -1)
+        return parts.transpose(1, 2).contiguous().unsqueeze(2)
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Predict the latent that follows the last one, under embedded action blocks."""
         modulations = self.modulate(actions.transpose(0, 1)[:, :, None])
-        return self.step(latents.transpose(0, 1)[:, None], modulations)[0]
+        return self.step(self._tokens(latents.transpose(0, 1)[:, None]), modulations)[0]
+
+    def _tokens(self, latents: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows hidden"]:
+        """Tokens without their positions, to which the input map's bias belongs."""
+        return latents if self._into is None else F.linear(latents, self._into)
 
     def step(
         self,
-        window: Float[Tensor, "t g n dim"],
-        modulations: Float[Tensor, "t layers six 1 n hidden"],
+        window: Float[Tensor, "t g n hidden"],
+        modulations: Float[Tensor, "t parts 1 n hidden"],
     ) -> Float[Tensor, "g n dim"]:
-        """Predict the latent after each window of ``t`` latents, operation by operation."""
+        """Predict the latent after each window of ``t`` tokens, operation by operation."""
         return predict_step(self.weights, self.form, window, modulations)
 
 
 def predict_step(
     weights: Weights,
     form: Form,
-    window: Float[Tensor, "t g n dim"],
-    modulations: Float[Tensor, "t layers six 1 n hidden"],
+    window: Float[Tensor, "t g n hidden"],
+    modulations: Float[Tensor, "t parts 1 n hidden"],
     by_element: int = BY_ELEMENT,
 ) -> Float[Tensor, "g n dim"]:
     """Predict the latent after each window; ``by_element`` as :data:`BY_ELEMENT`."""
-    positions, into, layers, norm, out, head = weights
+    positions, layers, norm, out, head = weights
     x = window + positions[: len(window)]
-    x = x if into is None else F.linear(x, *into)
-    width = x.shape[-1:]
+    width, parts = x.shape[-1:], modulations.unbind(1)
+    parts = *parts[:-4], *modulations[-1:, -4:].unbind(1)  # the last token's, in the last layer
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
-        six, last = modulations[:, index], index == len(layers) - 1
-        shift, scale = six[:, :2].unbind(1)
-        rest = six[-1:, 2:] if last else six[:, 2:]
-        gate, mlp_shift, mlp_scale, mlp_gate = rest.unbind(1)
+        last = index == len(layers) - 1
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts[6 * index : 6 * index + 6]
         normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
         normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
         mixed = _attend(F.linear(normed, *qkv), form.heads, last, by_element)
@@ -186,14 +191,9 @@ def _by_element(
 def _project(x: Float[Tensor, "g n dim"], head: Head, form: Form) -> Float[Tensor, "g n out"]:
     """Compute what :class:`acpc_server.models.jepa.ProjectionMlp` does."""
     rise, norm, fall = head
-    rows = F.linear(x.flatten(0, 1), *rise)
-    if len(norm) == 4:
-        rows = F.batch_norm(rows, *norm, eps=form.eps)
-    elif norm:
-        weight, bias = norm
-        rows = torch.layer_norm(rows, rows.shape[-1:], weight, bias, form.eps)
-    found = F.linear(getattr(F, form.activation)(rows), *fall)
-    return found.view(*x.shape[:2], -1)
+    x = F.linear(x, *rise)
+    x = x if norm is None else torch.layer_norm(x, x.shape[-1:], *norm, form.eps)
+    return F.linear(getattr(F, form.activation)(x), *fall)
 
 
 def _affine(module: nn.Module) -> Affine:
@@ -221,11 +221,19 @@ def _head(module: nn.Module) -> tuple[Head | None, str, float]:
     if not isinstance(module, ProjectionMlp):
         return None, "", 0.0
     rise, norm, activation, fall = module.net
-    parts: tuple[Tensor, ...] = ()
+    name, raised, normed = type(activation).__name__.lower(), _affine(rise), None
     if isinstance(norm, nn.BatchNorm1d):
-        assert norm.running_mean is not None and norm.running_var is not None  # noqa: S101
-        parts = norm.running_mean, norm.running_var, norm.weight, norm.bias
+        raised = _folded(raised, norm)
     elif isinstance(norm, nn.LayerNorm):
-        parts = norm.weight, norm.bias
-    name = type(activation).__name__.lower()
-    return (_affine(rise), parts, _affine(fall)), name, getattr(norm, "eps", 0.0)
+        normed = _affine(norm)
+    return (raised, normed, _affine(fall)), name, getattr(norm, "eps", 0.0)
+
+
+def _folded(affine: Affine, norm: nn.BatchNorm1d) -> Affine:
+    """A map with the batch norm after it, in eval mode; joined in float64."""
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None and variance is not None and affine[1] is not None  # noqa: S101
+    weight, bias = (x.double() for x in affine if x is not None)
+    scale = norm.weight.double() / (variance.double() + norm.eps).sqrt()
+    moved = (bias - mean.double()) * scale + norm.bias.double()
+    return (weight * scale[:, None]).to(affine[0]), moved.to(affine[1])
