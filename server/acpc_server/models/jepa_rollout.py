@@ -140,7 +140,7 @@ def predict_step(
 ) -> Float[Tensor, "g n dim"]:
     """Predict the latent after each window; ``by_element`` as :data:`BY_ELEMENT`."""
     positions, layers, norm, out, head = weights
-    x = window + positions[: len(window)]
+    x = window + positions[: window.shape[0]]
     width, parts = x.shape[-1:], modulations.unbind(1)
     parts = *parts[:-4], *modulations[-1:, -4:].unbind(1)  # the last token's, in the last layer
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
@@ -172,7 +172,7 @@ def _attend(
         q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
         q = q[:, :, -1:] if last else q
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
-    return mixed.reshape(len(mixed), g, n, -1)
+    return mixed.reshape(-1, g, n, qkv.shape[-1] // 3)
 
 
 def _by_element(
