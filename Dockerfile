@@ -66,6 +66,6 @@ VOLUME ["/checkpoints", "/datasets", "/state"]
 EXPOSE 50051 9464
 STOPSIGNAL SIGTERM
 HEALTHCHECK --interval=15s --timeout=5s --start-period=60s --retries=3 \
-    CMD ["python", "-m", "acpc_server.health_check", "--http-port", "9464"]
+    CMD ["python", "-m", "acpc_server.health_check"]
 ENTRYPOINT ["acpc-server"]
 CMD ["serve"]

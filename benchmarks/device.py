@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 import urllib.request
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -28,8 +27,9 @@ from acpc_server.engine import choose_device, device_name
 from acpc_server.numerics.pixels import to_model_input
 from common import run
 from load import quantiles
-from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, PublicWay
-from public_checkpoint import Config, Size, public_config, random_state_dict, write_checkpoint
+from ordinary import OrdinaryModel
+from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, public_costs
+from public_checkpoint import Size, public_config, write_checkpoint
 from score_job import count_flops, load_model, make_anchors, matmul_peak
 from server_process import ServerProcess
 
@@ -55,7 +55,6 @@ def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, 
             root / "data",
             root / f"state-{mode.name}",
             device=device,
-            torch_threads=0,
             latent_cache_mib=0,
         ) as server,
         AcpcClient(server.address) as client,
@@ -88,23 +87,19 @@ def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, 
 
 
 @torch.inference_mode()
-def eager(config: Config, device: str, bf16: bool, calls: int) -> dict[str, Any]:
+def eager(public: OrdinaryModel, side: int, bf16: bool, calls: int) -> dict[str, Any]:
     """The public way in process: both branches encoded and scored from their frames."""
-    side = config["encoder"]["image_size"]
-    public = PublicWay(random_state_dict(config), config)
-    public.encoder.to(device)
-    public.network.to(device)
-    cast = torch.autocast(torch.device(device).type, torch.bfloat16) if bf16 else nullcontext()
+    device = next(public.parameters()).device
+    cast = torch.autocast(device.type, torch.bfloat16, enabled=bf16)
     seconds = []
     for seed in range(calls):
         frames, goal, past, pool = scene(seed % FRESH)
         started = time.perf_counter()
         target = to_model_input(torch.from_numpy(goal[None]), side)[0].to(device)
-        inputs = [torch.from_numpy(x).to(device) for x in (past, pool)]
+        seen = [to_model_input(torch.from_numpy(x), side).to(device) for x in frames]
+        given = (torch.from_numpy(past).to(device), target, torch.from_numpy(pool).to(device))
         with cast:
-            for history in frames:
-                seen = to_model_input(torch.from_numpy(history), side).to(device)
-                public.cost(seen, inputs[0], target, inputs[1]).cpu()
+            public_costs(public, seen, *given)
         seconds.append(time.perf_counter() - started)
     return quantiles(seconds[calls // 10 :])
 
@@ -162,12 +157,14 @@ def report(
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
-        write_checkpoint(root / "checkpoints" / "model", config, random_state_dict(config))
+        write_checkpoint(root / "checkpoints" / "model", config)
+        public = OrdinaryModel(root / "checkpoints" / "model").to(device)
+        side = config["encoder"]["image_size"]
         for mode in (NumericMode.FP32, NumericMode.BF16):
             name = mode.name.lower()
             certificates[name] = {
                 "served": served(root, device, mode, calls),
-                "eager": eager(config, device, mode is NumericMode.BF16, calls),
+                "eager": eager(public, side, mode is NumericMode.BF16, calls),
             }
     return {
         "device": device_name(choose_device(device)),

@@ -8,7 +8,7 @@ ends' trajectories. At a threshold any decided verdict counts as wrong.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -153,14 +153,12 @@ def weighed(
     return Weighed(verdict.outcome()[0], verdict.p_passed(), verdict.p_failed())
 
 
-def until_decided(
-    samples: Callable[[int], tuple[CheckpointSample, CheckpointSample]],
-    sizes: Sequence[int],
-) -> tuple[Outcome, int]:
-    """The confident outcome of a job that looks at these sizes, and the anchors it stopped at."""
+def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
+    """The confident outcome of a job that looks again and again, and where it stopped."""
+    sizes = UntilDecided(batch).sizes(limit, EvidenceOptions().confidence)
     seen: list[Look] = []
     for size in sizes:
-        own, reference = samples(size)
+        own, reference = world.first(size)
         weigh = partial(weighed, own, reference)
         found = take_look(
             weigh,  # type: ignore[arg-type]
@@ -175,12 +173,6 @@ def until_decided(
         if found.decided:
             return weigh(found.options).confident_outcome, size
     return Outcome.UNDECIDED, sizes[-1]
-
-
-def run_job(world: SampledWorld, limit: int, batch: int) -> tuple[Outcome, int]:
-    """The same of a simulated world."""
-    sizes = UntilDecided(batch).sizes(limit, EvidenceOptions().confidence)
-    return until_decided(world.first, sizes)
 
 
 def study(truth: tuple[float, ...], seeds: Sequence[int], limit: int, batch: int) -> dict[str, Any]:

@@ -62,7 +62,7 @@ def run(command: list[str], environment: dict[str, str], seconds: float) -> int 
 def main() -> None:
     """Command line entry."""
     arguments = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    arguments.add_argument("--device", default="cuda", help="cpu, cuda, cuda:1, xpu or mps")
+    arguments.add_argument("--device", default="cuda", help="cpu, cuda, cuda:1")
     arguments.add_argument("--out", type=Path, default=ROOT / "build/gpu-check")
     arguments.add_argument(
         "--quick",

@@ -40,9 +40,8 @@ def report(seconds: float = 6.0, callers: int = 32, method: str = PAIR) -> dict[
     with tempfile.TemporaryDirectory() as folder:
         roots = {"checkpoint_root": CHECKPOINTS, "dataset_root": folder, "state_dir": folder}
         server = Server(
-            Settings(**roots, port=0, metrics_port=-1, device="cpu", torch_threads=1,
-                     lame_duck_seconds=0)
-        )  # fmt: skip
+            Settings(**roots, port=0, metrics_port=-1, device="cpu", lame_duck_seconds=0)
+        )
         server.start()
         try:
             load = (f"127.0.0.1:{server.port}", MODEL, callers, seconds, 1, method)

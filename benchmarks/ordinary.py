@@ -48,9 +48,16 @@ class ViTLayer(nn.Module):
         return x + self.mlp["fc2"](F.gelu(self.mlp["fc1"](self.layernorm_after(x))))
 
 
+# What transformers' ViT of that size has where a configuration says nothing.
+TINY = {
+    "hidden_size": 192, "num_hidden_layers": 12, "num_attention_heads": 3, "intermediate_size": 768
+}  # fmt: skip
+
+
 class ViT(nn.Module):
     def __init__(self, config: dict[str, Any]) -> None:
         super().__init__()
+        config = TINY | config
         width, patch = config["hidden_size"], config["patch_size"]
         tokens = 1 + (config["image_size"] // patch) ** 2
         self.embeddings = nn.ParameterDict(
@@ -173,7 +180,7 @@ class Mlp(nn.Module):
 
 
 class OrdinaryModel(nn.Module):
-    """The public world model; takes what :class:`plain.PlainModel` takes."""
+    """The public world model; takes what ``plain.PlainModel`` takes."""
 
     def __init__(self, folder: Path) -> None:
         super().__init__()

@@ -24,15 +24,12 @@ import torch
 from acpc.contract import NumericMode
 from acpc_client import AcpcClient, GaussianNoise, PlanSession, ViewOptions
 from acpc_lab.integrations import CemCertificates
-from acpc_server.models.config import parse_config
-from acpc_server.models.families import jepa_network
-from acpc_server.models.parts import JepaConfig
 from acpc_server.numerics.pixels import to_model_input
 from common import CHECKPOINTS, ROUNDS, Spent, alternated, ratio, run, spent, spread
-from public_checkpoint import public_config, random_state_dict, write_checkpoint
+from ordinary import OrdinaryModel
+from public_checkpoint import public_config, write_checkpoint
 from server_process import ServerProcess
 from torch import Tensor
-from transformers import ViTConfig, ViTModel
 from world import render
 
 WAYS = {"eager": NumericMode.FP32, "bf16": NumericMode.BF16}
@@ -40,44 +37,17 @@ ENVIRONMENTS = (1, 2, 4, 8)
 HISTORY, HORIZON, CANDIDATES, ELITES, WIDTH, SIDE = 3, 5, 64, 8, 10, 224
 
 
-class PublicWay:
-    """The networks as the public library calls them."""
-
-    def __init__(self, state: dict[str, Tensor], config: dict[str, Any]) -> None:
-        given = config["encoder"]
-        self.encoder = ViTModel(
-            ViTConfig(
-                hidden_size=given.get("hidden_size", 192),
-                num_hidden_layers=given.get("num_hidden_layers", 12),
-                num_attention_heads=given.get("num_attention_heads", 3),
-                intermediate_size=given.get("intermediate_size", 768),
-                image_size=given["image_size"],
-                patch_size=given["patch_size"],
-            ),
-            add_pooling_layer=False,
-        ).eval()
-        prefix = "encoder."
-        weights = {k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)}
-        self.encoder.load_state_dict(weights)
-        self.network = jepa_network(parse_config(JepaConfig, config)).eval()
-        self.network.load_state_dict(state)
-
-    def encode(self, frames: Tensor) -> Tensor:
-        """Projected embeddings of (n, 3, side, side)."""
-        tokens = self.encoder(frames, interpolate_pos_encoding=True).last_hidden_state
-        return self.network.projector(tokens[:, 0])
-
-    def cost(self, history: Tensor, past: Tensor, goal: Tensor, pool: Tensor) -> Tensor:
-        """Costs of a pool from one history, everything computed from the frames."""
-        latents = self.encode(history).expand(len(pool), -1, -1)  # (j, h, dim)
-        target = self.encode(goal[None])[0]
-        blocks = torch.cat([past.expand(len(pool), -1, -1), pool], dim=1)
-        actions = self.network.embed_actions(blocks)
-        for end in range(HISTORY, HISTORY + HORIZON):
-            window = slice(end - HISTORY, end)
-            predicted = self.network.predict(latents[:, window], actions[:, window])
-            latents = torch.cat([latents, predicted[:, -1:]], dim=1)
-        return (latents[:, -1] - target).square().sum(-1)
+def public_costs(
+    model: OrdinaryModel, frames: list[Tensor], past: Tensor, goal: Tensor, pool: Tensor
+) -> np.ndarray:
+    """Costs of a pool from each history, everything computed from the frames, one by one."""
+    blocks = torch.cat([past.expand(len(pool), -1, -1), pool], dim=1)
+    costs = []
+    for history in frames:
+        target = model.encode(goal[None])[0]
+        ends = model.roll(model.encode(history)[None], blocks)[0, :, -1]
+        costs.append((ends - target).square().sum(-1).float().cpu().numpy())
+    return np.array(costs)
 
 
 def plan_server(root: Path) -> ServerProcess:
@@ -87,7 +57,6 @@ def plan_server(root: Path) -> ServerProcess:
         root / "data",
         root / "state",
         environment={"OMP_NUM_THREADS": str(torch.get_num_threads())},
-        torch_threads=0,
         latent_cache_mib=0,
     )
 
@@ -101,20 +70,13 @@ def report(iterations: int = 8, rounds: int = ROUNDS) -> dict[str, Any]:
     shape = (iterations, CANDIDATES, HORIZON, WIDTH)
     pools = rng.standard_normal(shape).astype(np.float32)
     config = public_config("paper")
-    state = random_state_dict(config)
-    public = PublicWay(state, config)
 
     @torch.inference_mode()
     def public_step() -> np.ndarray:
         frames = [to_model_input(torch.from_numpy(x), SIDE) for x in (history, view)]
         target = to_model_input(torch.from_numpy(goal[None]), SIDE)[0]
-        arguments = torch.from_numpy(past), target
-        return np.array(
-            [
-                [public.cost(x, *arguments, torch.from_numpy(pool)).numpy() for x in frames]
-                for pool in pools
-            ]
-        )
+        given = public, frames, torch.from_numpy(past), target
+        return np.array([public_costs(*given, torch.from_numpy(pool)) for pool in pools])
 
     found: dict[str, Any] = {
         "iterations": iterations,
@@ -125,7 +87,8 @@ def report(iterations: int = 8, rounds: int = ROUNDS) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder)
         (root / "data").mkdir()
-        write_checkpoint(root / "checkpoints" / "paper", config, state)
+        write_checkpoint(root / "checkpoints" / "paper", config)
+        public = OrdinaryModel(root / "checkpoints" / "paper")
         for name, mode in WAYS.items():
             with plan_server(root) as server:
                 client = AcpcClient(server.address)

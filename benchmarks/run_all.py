@@ -39,11 +39,9 @@ BENCHMARKS = {
     "door": Benchmark(5),
     "durability": Benchmark(6, "--jobs 100"),
     "fleet": Benchmark(12),
-    "evidence_intervals": Benchmark(6, "--experiments 500"),
-    "evidence_paired": Benchmark(3, "--experiments 500"),
+    "evidence_intervals": Benchmark(9, "--experiments 500"),
     "evidence_sequential": Benchmark(4, "--experiments 600"),
     "evidence_populations": Benchmark(30, "--experiments 400"),
-    "evidence_demo": Benchmark(4, "--sets 40"),
 }
 
 

@@ -22,8 +22,9 @@ from acpc_client import (
     Outcome,
     Pair,
     Score,
-    SeverityLimit,
+    severities_up_to,
 )
+from acpc_lab.evidence import SeverityLimit
 from acpc_server.data import Anchors, DatasetStore
 from picture import Noise, draw
 from rich.console import Console
@@ -74,15 +75,13 @@ def score_all(client: AcpcClient, console: Console) -> tuple[dict[str, Score], S
 
 def limit_of(client: AcpcClient, console: Console) -> SeverityLimit:
     """Up to which noise the good one passes."""
+    anchors, scored = DatasetAnchors("two-room.h5", "two-room.yaml", count=ANCHORS), []
     with console.status("Looking for the noise at which it breaks") as status:
-        return client.find_limit(
-            GOOD,
-            DatasetAnchors("two-room.h5", "two-room.yaml", count=ANCHORS),
-            GaussianNoise(STRONGEST),
-            reference=REFERENCE,
-            steps=STEPS,
-            on_point=lambda point: status.update(f"{point.shift}: {point.outcome.name.lower()}"),
-        )
+        for shift in severities_up_to(GaussianNoise(STRONGEST), STEPS):
+            job = client.score_checkpoint(GOOD, anchors, shift, reference=REFERENCE)
+            scored.append((shift, job.result(), job.name))
+            status.update(f"{shift}: {scored[-1][1].verdict.outcome.name.lower()}")
+    return SeverityLimit.of(scored)
 
 
 def steps_of(client: AcpcClient, anchors: Anchors, score: Score) -> list[float]:

@@ -36,10 +36,9 @@ NAMES = {
     "errors": "AcpcError",
     "files": "read_npz write_whole",
     "results": """
-        CalibratedThresholds CalibrationScore Difference LimitPoint Operation PairOutcome
-        RESULT_FORMATS Result ScoreComparison SelectionStep SeverityLimit StudyResult
-        UploadProgress WorstAnchor WorstAnchors answered compare_scores load_result
-        load_thresholds save_result status_of""",
+        CalibratedThresholds CalibrationScore Operation PairOutcome RESULT_FORMATS Result
+        SelectionStep StudyResult UploadProgress answered load_result load_thresholds
+        save_result status_of""",
     "retries": "RetryPolicy",
     "sync": "AcpcClient PlanSession ScoreJob StudyJob",
     "transport": """
@@ -75,9 +74,8 @@ if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc_client.errors import AcpcError
     from acpc_client.files import read_npz, write_whole
     from acpc_client.results import (
-        RESULT_FORMATS, CalibratedThresholds, CalibrationScore, Difference, LimitPoint,
-        Operation, PairOutcome, Result, ScoreComparison, SelectionStep, SeverityLimit,
-        StudyResult, UploadProgress, WorstAnchor, WorstAnchors, answered, compare_scores,
+        RESULT_FORMATS, CalibratedThresholds, CalibrationScore, Operation,
+        PairOutcome, Result, SelectionStep, StudyResult, UploadProgress, answered,
         load_result, load_thresholds, save_result, status_of,
     )  # fmt: skip
     from acpc_client.retries import RetryPolicy

@@ -42,6 +42,7 @@ _CAUSES = re.compile(
     r"|no such file or directory|permission denied"
     r"|network is unreachable|socket closed|timed out|keepalive watchdog timeout|GOAWAY received"
     r"|failed parsing HTTP/2"  # another program has the port
+    r"|peer name \S+ is not in peer certificate"
     r"|HTTP proxy returned response code \d+"
     r"|deadline exceeded",
     re.IGNORECASE,
@@ -50,7 +51,7 @@ _CAUSES = re.compile(
 _UNSENT = re.compile(
     r"failed to connect|connection refused|handshake failed|name resolution|DNS resolution"
     r"|no such file or directory|network is unreachable|no route to host"
-    r"|failed parsing HTTP/2|HTTP proxy returned",
+    r"|failed parsing HTTP/2|HTTP proxy returned|peer name",
     re.IGNORECASE,
 )
 _log = logging.getLogger("acpc_client")
@@ -61,13 +62,11 @@ class Contact:
     """Whether the server of a client has ever answered, or may have received anything.
 
     It was ``heard`` when it last answered, or was last called on a new connection, monotonic.
-    ``proxy`` is words about the proxy that calls go by; empty: they go by none.
     """
 
     target: str
     made: bool = False
     sent: bool = False
-    proxy: str = ""
     heard: float = field(default_factory=time.monotonic)
 
     def answered(self) -> None:
@@ -83,22 +82,12 @@ class Contact:
             return error
         if isinstance(error, Unavailable) and _CAUSES.search(error.message):
             why = _why(error)
-            message = f"no server answers at {self.target} ({why}); {self.remedy(why)}"
+            message = f"no server answers at {self.target} ({why}); {_remedy(why)}"
             return ServerAway(message, why=why, request_id=error.request_id, sent=self.sent)
         if isinstance(error, DeadlineExceeded):
-            so_far = f"no server has answered at {self.target} so far; {self.remedy()}"
+            so_far = f"no server has answered at {self.target} so far; {_remedy('')}"
             return extended(error, so_far)
         return error
-
-    def remedy(self, why: str = "") -> str:
-        """Words what to do where no server answers."""
-        if "handshake" in why:  # by way of a proxy, or so that no look from here could tell more
-            tls = "check ACPC_TLS_CA and ACPC_TLS_NAME: one side wants TLS"
-            return self.proxy + tls
-        return (
-            f"{self.proxy}start one there (acpc-server serve --checkpoint-root DIR --dataset-root "
-            "DIR), or name another (--target HOST:PORT, ACPC_TARGET)"
-        )
 
 
 class Absence:
@@ -192,8 +181,7 @@ class Absence:
                 "goes on, or resumes when it is back"
             )
         else:
-            remedy = self._contact.remedy(why)
-            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy}"
+            message = f"no server answered at {target} within {waited:g} s ({why}); {_remedy(why)}"
         sent = self._contact.made or self._contact.sent
         return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
 
@@ -280,6 +268,16 @@ def _why(error: AcpcError) -> str:
     found = _CAUSES.search(error.message)
     message = found.group() if found else error.message
     return message if message[:2].isupper() else message[:1].lower() + message[1:]
+
+
+def _remedy(why: str = "") -> str:
+    """Words what to do where no server answers."""
+    if "handshake" in why or "certificate" in why:
+        return "check ACPC_TLS_CA and ACPC_TLS_NAME: it may speak plain text, or be another server"
+    tls = "if it speaks TLS, set ACPC_TLS_CA and, where it wants one, ACPC_CLIENT_CERTIFICATE; "
+    start = "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
+    words = f"{start}another (--target HOST:PORT, ACPC_TARGET)"
+    return tls + words if "closed" in why or "reset" in why else words
 
 
 def _length(seconds: float) -> str:

@@ -9,9 +9,9 @@ Internal
 └── MalformedAnswer  INTERNAL             an answer this client cannot read
 RunEnded
 └── ServerAway       UNAVAILABLE          the server was away for longer than the caller's patience
-    └── TlsMismatch  UNAVAILABLE          client and server do not agree on TLS
 """
 
+# ruff: noqa: I001 - one name a line is too long
 from __future__ import annotations
 
 import contextlib
@@ -19,26 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from acpc.contract import (
-    Aborted,
-    AcpcError,
-    AlreadyExists,
-    ArgumentError,
-    Cancelled,
-    DataLoss,
-    DeadlineExceeded,
-    FailedPrecondition,
-    FieldViolation,
-    Internal,
-    InvalidArgument,
-    NotFound,
-    OutOfRange,
-    PermissionDenied,
-    ResourceExhausted,
-    Unauthenticated,
-    Unavailable,
-    Unimplemented,
-    Unknown,
-)
+    Aborted, AcpcError, AlreadyExists, ArgumentError, Cancelled, DataLoss, DeadlineExceeded,
+    FailedPrecondition, FieldViolation, Internal, InvalidArgument, NotFound, OutOfRange,
+    PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented, Unknown,
+)  # fmt: skip
 
 if TYPE_CHECKING:
     from google.rpc import status_pb2
@@ -47,7 +31,7 @@ __all__ = [
     "Aborted", "AcpcError", "AlreadyExists", "ArgumentError", "Cancelled", "ClientClosed",
     "DataLoss", "DeadlineExceeded", "FailedPrecondition", "FieldViolation", "Internal",
     "InvalidArgument", "MalformedAnswer", "NotFound", "OutOfRange", "PermissionDenied",
-    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed", "TlsMismatch",
+    "ResourceExhausted", "RunEnded", "ServerAway", "SessionClosed",
     "Unauthenticated", "Unavailable", "Unimplemented", "Unknown", "extended", "from_rpc_error",
     "from_status", "passing",
 ]  # fmt: skip
@@ -101,17 +85,10 @@ class ServerAway(RunEnded, Unavailable):
         self.sent = sent
 
 
-class TlsMismatch(ServerAway):
-    """One side speaks TLS and the other does not, or a certificate is not accepted."""
-
-    default_reason = "TLS_MISMATCH"
-
-
 def passing(error: AcpcError) -> bool:
     """Whether the same call may succeed later, with nothing changed but the time."""
     busy = isinstance(error, ResourceExhausted) and error.retry_after is not None
-    away = isinstance(error, Unavailable | DeadlineExceeded) and not isinstance(error, TlsMismatch)
-    return busy or away
+    return busy or isinstance(error, Unavailable | DeadlineExceeded)
 
 
 def extended(error: AcpcError, words: str) -> AcpcError:

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Draw = Callable[[Sequence["Axes"]], None]
 
 INK, SOFT, RULE, GROUND = "#1c2024", "#545c64", "#c9cdd1", "#ffffff"
-PASS, FAIL, REGION = "#00609b", "#b04300", "#d3e6f3"
+REGION = "#d3e6f3"
 # Neighbours differ in hue and in lightness, for the common kinds of colour blindness too.
 LEVELS = (
     "#884702", "#ef5f0a", "#5d0753", "#954ced", "#1d2eb5", "#0898b7", "#0b5111", "#979607",
@@ -155,27 +155,10 @@ def marker(index: int) -> str:
     return MARKERS[index % len(MARKERS)]
 
 
-Fill = Literal["full", "left", "none"]
-"""How much of a mark is filled: all, its left half, nothing."""
-
-
-def swatch(text: str, colour: str, fill: Fill = "full") -> Artist:
+def swatch(text: str, colour: str, *, hollow: bool = False) -> Artist:
     """A legend entry for what a colour means; a marker there would seem to mean something."""
-    if fill == "left":
-        wide = load("matplotlib.transforms").Affine2D().scale(2.0, 0.7)
-        half: Artist = load("matplotlib.lines").Line2D(
-            [],
-            [],
-            linestyle="none",
-            marker=load("matplotlib.markers").MarkerStyle("s", "left", wide),
-            markersize=7,
-            color=colour,
-            markerfacecoloralt=GROUND,
-            label=text,
-        )
-        return half
     patch: Artist = load("matplotlib.patches").Patch(
-        facecolor="none" if fill == "none" else colour, edgecolor=colour, label=text
+        facecolor="none" if hollow else colour, edgecolor=colour, label=text
     )
     return patch
 

@@ -19,14 +19,13 @@ import safetensors.torch
 import torch
 from acpc_conv_jepa.family import ConvJepaConfig, build_network
 from acpc_conv_jepa.network import ConvJepa
-from acpc_server.numerics.pixels import to_model_input
 from torch import Tensor
 
 HERE = Path(__file__).resolve().parent
 sys.path.append(str(HERE.parent / "two_room"))
 
-from train import PROBE_EPISODES, PROBE_SEED, Windows, add_noise, sigreg  # noqa: E402
-from world import FRAMESKIP, IMAGE_SIZE, render, simulate  # noqa: E402
+from train import Windows, add_noise, probe, sigreg  # noqa: E402
+from world import FRAMESKIP, IMAGE_SIZE  # noqa: E402
 
 CONFIG: dict[str, Any] = {
     "_target_": "acpc_conv_jepa.ConvJepa",
@@ -87,20 +86,6 @@ def train(sigma_max: float, steps: int, episodes: int, seed: int = 0) -> ConvJep
     return model.eval()
 
 
-@torch.no_grad()
-def probe(model: ConvJepa) -> list[float]:
-    """R^2 of x and y, read linearly from the latents of held-out episodes."""
-    positions = simulate(PROBE_EPISODES, 24, PROBE_SEED).positions[:, ::FRAMESKIP].reshape(-1, 2)
-    frames = to_model_input(torch.from_numpy(render(positions)), IMAGE_SIZE)
-    latents = model.encode(frames).double()
-    features = torch.cat([latents, torch.ones(len(latents), 1)], dim=1)
-    wanted = torch.from_numpy(positions)
-    half = len(wanted) // 2
-    readout = torch.linalg.lstsq(features[:half], wanted[:half]).solution
-    missed = (wanted - features @ readout)[half:]
-    return (1 - missed.var(0) / wanted[half:].var(0)).tolist()
-
-
 def save(model: ConvJepa, folder: Path) -> None:
     """Write ``config.json`` and ``weights.safetensors``."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -123,7 +108,7 @@ def main() -> None:
         if args.only in (None, name):
             model = train(sigma_max, args.steps, args.episodes)
             save(model, args.out / name)
-            x, y = probe(model)
+            (x, y), _ = probe(model)
             print(f"{name}: probe R^2 of x {x:.3f}, y {y:.3f}")
 
 

@@ -13,6 +13,7 @@ import argparse
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -164,8 +165,8 @@ def train(recipe: Recipe, *, seed: int, steps: int, episodes: int, progress: Pro
 
 
 @torch.no_grad()
-def probe(model: JepaModel) -> tuple[list[float], float]:
-    """Check that the latents still hold the agent's position.
+def probe(model: Any) -> tuple[list[float], float]:  # noqa: ANN401 - what encodes
+    """Check that the latents of a model's ``encode`` still hold the agent's position.
 
     Loss curves do not show a folded or collapsed latent space; these numbers do.
 
@@ -192,24 +193,6 @@ def probe(model: JepaModel) -> tuple[list[float], float]:
     return r2.tolist(), distances.median().item()
 
 
-@dataclass(frozen=True)
-class Job:
-    """One checkpoint to train: where it goes, how, and from which seed."""
-
-    name: str
-    recipe: Recipe
-    seed: int
-
-
-def sweep_jobs() -> list[Job]:
-    """Every augmentation level with every training seed, named after both."""
-    return [
-        Job(f"noise-{level:.2f}-run-{run}", Recipe(sigreg_weight=0.025, sigma_max=level), run)
-        for run in SWEEP_RUNS
-        for level in SWEEP_LEVELS
-    ]
-
-
 def main() -> None:
     """Train what the command line asks for."""
     parser = argparse.ArgumentParser(
@@ -228,30 +211,28 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="default: %(default)s")
     args = parser.parse_args()
 
-    jobs = [Job(name, recipe, args.seed) for name, recipe in RECIPES.items()]
+    jobs = {name: (recipe, args.seed) for name, recipe in RECIPES.items()}
     if args.sweep:
-        jobs = sweep_jobs()
+        jobs = {
+            f"noise-{level:.2f}-run-{run}": (Recipe(sigreg_weight=0.025, sigma_max=level), run)
+            for run in SWEEP_RUNS
+            for level in SWEEP_LEVELS
+        }
     if args.only is not None:
-        jobs = [job for job in jobs if job.name == args.only]
-        if not jobs:
+        if args.only not in jobs:
             parser.error(f"--only {args.only}: no checkpoint has that name")
+        jobs = {args.only: jobs[args.only]}
     out = args.out or Path(__file__).parent / ("sweep" if args.sweep else "checkpoints")
     torch.set_num_threads(args.threads)
     console = Console()
-    for job in jobs:
+    for name, (recipe, seed) in jobs.items():
         with Progress(console=console, transient=True) as progress:
-            model = train(
-                job.recipe,
-                seed=job.seed,
-                steps=args.steps,
-                episodes=args.episodes,
-                progress=progress,
-            )
-        save(model, out / job.name, torch.float16 if args.sweep else torch.float32)
+            size = {"steps": args.steps, "episodes": args.episodes}
+            model = train(recipe, seed=seed, **size, progress=progress)
+        save(model, out / name, torch.float16 if args.sweep else torch.float32)
         (r2_x, r2_y), distance = probe(model)
         console.print(
-            f"{job.name}: probe R^2 x {r2_x:.3f} y {r2_y:.3f}, "
-            f"median latent distance {distance:.3g}"
+            f"{name}: probe R^2 x {r2_x:.3f} y {r2_y:.3f}, median latent distance {distance:.3g}"
         )
 
 

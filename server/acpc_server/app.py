@@ -26,7 +26,8 @@ from acpc_server.engine import (
 )
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
-from acpc_server.jobs import JobService
+from acpc_server.jobs import JobOptions, JobService, LeaseTerms
+from acpc_server.models import CheckpointLimits
 from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, start_traces, stop_traces
 from acpc_server.scheduling import Admission
 from acpc_server.scoring import ScoreJobKind
@@ -51,6 +52,9 @@ FAILED_DRAIN_SECONDS = 1.0
 # of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
 # closed.
 RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
+# What one interactive request may have encoded, views included, and predicted steps of one pool or
+# paired CEM run.
+MAX_FRAMES, MAX_PREDICTIONS = 1536, 2**21
 UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
@@ -77,19 +81,19 @@ class Server:
         self.port = 0
         self.metrics_port: int | None = None
         self._device = choose_device(settings.device)
+        name = device_name(self._device)
         self.metrics = Metrics()
         self.access = options.access_control(settings, self.metrics)
-        self.metrics.set_build(
-            version=CODE_VERSION, torch=torch.__version__, device=device_name(self._device)
-        )
+        self.metrics.set_build(version=CODE_VERSION, torch=torch.__version__, device=name)
         self._admission = Admission(settings.max_queue)
         self._engine = self._start_engine()
+        budget = settings.checkpoint_budget_mib * MEBIBYTE
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
             self._device,
             self.metrics,
-            limits=options.checkpoint_limits(settings),
-            budget_bytes=settings.checkpoint_budget_mib * MEBIBYTE,
+            limits=CheckpointLimits(weights_bytes=budget // 2),
+            budget_bytes=budget,
         )
         self._datasets = DatasetStore(settings.dataset_root)
         self._anchors = options.open_anchors(settings, self.metrics)
@@ -97,21 +101,13 @@ class Server:
         scoring = ScoreJobKind(self._engine, self._checkpoints, readers)
         studies = StudyJobKind(self._engine, self._checkpoints, readers)
         self._stopping = threading.Event()
-        self._jobs = JobService(
-            [scoring, studies],
-            self.metrics,
-            options.job_options(settings, device_name(self._device)),
-            verify=self._engine.verify,
-            on_evicted=lambda: on_leave(EVICTED),
-        )
+        self._jobs = self._open_jobs(scoring, studies)
         self.health = ServerHealth(self._checkpoints.loaded)
         writer = rpc.OperationWriter([scoring, studies])
-        title = f"acpc {CODE_VERSION} on {device_name(self._device)}"
         self._http = HttpEndpoint(
             self.metrics.registry,
             self.health,
-            options.metrics_token(settings),
-            rpc.Overview(self._jobs, writer, self.access, title),
+            rpc.Overview(self._jobs, writer, self.access, f"acpc {CODE_VERSION} on {name}"),
         )
         self._probes = rpc.HealthService()
         self._door = self._build(scoring, studies, readers, writer)
@@ -128,7 +124,7 @@ class Server:
             admission=self._admission,
             merge=settings.merge_requests,
             latent_bytes=settings.latent_cache_mib * MEBIBYTE,
-            threads=settings.torch_threads or torch.get_num_threads(),
+            threads=torch.get_num_threads(),
             programs=options.programs(settings, self._device, self.metrics),
             on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later
         )
@@ -136,6 +132,26 @@ class Server:
         # have OpenMP put all teams to sleep between operations, which costs a quarter of the time.
         torch.set_num_threads(1)
         return engine
+
+    def _open_jobs(self, scoring: ScoreJobKind, studies: StudyJobKind) -> JobService:
+        settings = self._settings
+        lease = settings.job_lease_seconds
+        given = JobOptions(
+            database_url=settings.database_url,
+            state_dir=settings.state_dir,
+            executor_id=settings.executor_id,
+            concurrency=settings.job_concurrency,
+            terms=LeaseTerms(lease / 4, lease),
+            retention_days=settings.job_retention_days,
+            about={"version": CODE_VERSION, "device": device_name(self._device)},
+        )
+        return JobService(
+            [scoring, studies],
+            self.metrics,
+            given,
+            verify=self._engine.verify,
+            on_evicted=lambda: self._on_leave(EVICTED),
+        )
 
     def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""
@@ -157,46 +173,43 @@ class Server:
         writer: rpc.OperationWriter,
     ) -> rpc.Door:
         settings = self._settings
-        self._comparer = PairComparer(self._engine, settings.max_frames)
-        door = rpc.Door(
-            self.metrics,
-            options.limits(settings),
-            identify=self.access.identify,
-            options=options.channel_options(settings),
-        )
+        self._comparer = PairComparer(self._engine, MAX_FRAMES)
+        planner = Planner(self._engine, max_frames=MAX_FRAMES, max_predictions=MAX_PREDICTIONS)
         diagnostic = rpc.DiagnosticServicer(
             self._engine,
             self._admission,
             self._checkpoints,
             self._comparer,
-            Planner(
-                self._engine,
-                max_frames=settings.max_frames,
-                max_predictions=settings.max_predictions,
-            ),
+            planner,
             IDLE_SECONDS,
         )
         given = self._checkpoints, readers, self._jobs, writer
-        servicers: dict[str, object] = {
-            "acpc.v1.DiagnosticService": diagnostic,
-            "acpc.v1.AnchorService": rpc.AnchorServicer(
-                self._anchors, self._datasets, self._jobs.need
+        anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
+        described = rpc.Reflection((*SERVICES, HEALTH))
+        limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
+        others, records = limits["others"], rpc.Workers(RECORD_THREADS)
+        services = {
+            "acpc.v1.DiagnosticService": rpc.Service(
+                diagnostic, others, workers, check=diagnostic.check
             ),
+            "acpc.v1.AnchorService": rpc.Service(anchors, others, workers, uploads=UPLOADS),
+            "google.longrunning.Operations": rpc.Service(
+                rpc.OperationsServicer(self._jobs, writer), others, records
+            ),
+            HEALTH: rpc.Service(self._probes, limits["health"], workers),
+        }
+        for name, servicer in {
             "acpc.v1.ScoringService": rpc.ScoringServicer(scoring, *given),
             "acpc.v1.StudyService": rpc.StudyServicer(studies, *given),
             "acpc.v1.CheckpointService": rpc.CheckpointServicer(self._checkpoints),
             "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
-            "google.longrunning.Operations": rpc.OperationsServicer(self._jobs, writer),
-        }
-        described = rpc.Reflection((*SERVICES, HEALTH))
-        servicers |= dict.fromkeys(described.own, described)
-        find, workers = descriptor_pool.Default().FindServiceByName, rpc.Workers(RPC_THREADS)
-        records = rpc.Workers(RECORD_THREADS)
-        for name, servicer in servicers.items():
-            threads = records if isinstance(servicer, rpc.OperationsServicer) else workers
-            check = diagnostic.check if servicer is diagnostic else lambda _: None
-            door.add(find(name), servicer, threads, check=check, holds=UPLOADS)
-        door.add(find(HEALTH), self._probes, workers, limits=options.health_limits())
+            **dict.fromkeys(described.own, described),
+        }.items():
+            services[name] = rpc.Service(servicer, others, workers)
+        identify = self.access.identify if self.access.authenticated else None
+        door = rpc.Door(self.metrics, identify, options.channel_options(settings))
+        for name, served in services.items():
+            door.add(descriptor_pool.Default().FindServiceByName(name), served)
         return door
 
     def start(self) -> None:
@@ -221,7 +234,7 @@ class Server:
                     f"cannot serve /metrics on {where} ({error.strerror}); choose another "
                     "--metrics-port, 0 picks a free one"
                 ) from error
-        self.port = options.listen(self._door, settings, self.access)
+        self.port = self._listen()
         self._door.start()
         self._watchdog.start()
         self.health.clear("starting")
@@ -233,6 +246,18 @@ class Server:
             device=device_name(self._device),
             version=CODE_VERSION,
         )
+
+    def _listen(self) -> int:
+        host = self._settings.host
+        socket = host.startswith("unix:")
+        address = host if socket else f"{host}:{self._settings.port}"
+        try:
+            return self._door.bind(address, self.access.port_credentials())
+        except RuntimeError as error:
+            other = "--host" if socket else "--port, 0 picks a free one"
+            raise FailedPrecondition(
+                f"cannot listen on {address} ({error}); choose another {other}"
+            ) from error
 
     def _preload(self, names: Sequence[str]) -> None:
         """Load checkpoints and keep them, each with its first call behind it.

@@ -1,24 +1,20 @@
-"""acpc-server: serve, keys, health, hosts, doctor and import."""
+"""acpc-server: serve, keys, health, doctor and import."""
 
 from __future__ import annotations
 
-import tomllib
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from acpc.console import CommandGroup, Console
-from pydantic import ValidationError
+from acpc.console import CommandGroup
 
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.health_check import health
-from acpc_server.hosts_command import hosts
 from acpc_server.import_command import answered, import_run
 from acpc_server.keys_command import keys
-from acpc_server.serve_flags import in_force, problems, with_settings
+from acpc_server.serve_flags import with_settings
 from acpc_server.serving import serve_until_stopped
-from acpc_server.settings import read_settings
+from acpc_server.settings import Settings
 
 app = typer.Typer(
     cls=CommandGroup,
@@ -29,11 +25,8 @@ app = typer.Typer(
 )
 app.command()(health)
 app.command()(doctor)
-app.command()(hosts)
 app.command("import")(import_run)
 app.add_typer(keys, name="keys")
-# One line a message, however narrow the terminal or the pipe.
-error_console = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
 def _version(wanted: bool) -> None:
@@ -53,24 +46,11 @@ def acpc_server(
 
 @app.command()
 @with_settings
-def serve(flags: dict[str, Any], config: Path | None, print_config: bool) -> None:
+def serve(settings: Settings) -> None:
     """Run the server.
 
-    Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE, and a key of --config, as
-    max_queue = 256. Flags win over variables, variables over the file.
+    Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE; flags win over variables.
     """
-    try:
-        settings = read_settings(flags, config)
-    except ValidationError as error:
-        for line in problems(error, flags, config):
-            error_console.print(line, markup=False)
-        raise typer.Exit(2) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        error_console.print(f"{config}: not TOML ({error})", markup=False)
-        raise typer.Exit(2) from None
-    if print_config:
-        typer.echo("\n".join(in_force(settings, flags, config)))
-        raise typer.Exit
     serve_until_stopped(settings)
 
 

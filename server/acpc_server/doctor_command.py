@@ -28,9 +28,7 @@ def doctor(
         bool,
         typer.Option("--conformance", help="compute with it: does it keep its promises?"),
     ] = False,
-    device: Annotated[
-        str, typer.Option(help="cpu, cuda, cuda:1 and so on, xpu, mps, or auto")
-    ] = "auto",
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1 and so on, or auto")] = "auto",
     checkpoint_root: Annotated[
         Path | None, typer.Option(envvar="ACPC_CHECKPOINT_ROOT", help="folder to look at")
     ] = None,

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Literal
 
 import typer
+from acpc.console import Console
+from rich.table import Table
 
 from acpc_server.access import Role, create_key, read_keys, revoke_key, set_certificate_role
-from acpc_server.listing import Printed, print_list
 
 keys = typer.Typer(
     no_args_is_help=True,
@@ -18,6 +19,8 @@ keys = typer.Typer(
     "The file holds no secret that could be used: only who has a key reads it, once, when it is "
     "made. Give the server the same file with --keys-file.",
 )
+# Characters of a line, also where the terminal has fewer: cells are not folded.
+WIDTH = 180
 MAX_DAYS = 1_000_000  # Python's dates end with the year 9999
 KeysFile = Annotated[
     Path, typer.Option("--file", help="file of the keys", envvar="ACPC_KEYS_FILE", dir_okay=False)
@@ -47,27 +50,25 @@ def create(
 
 
 @keys.command("list")
-def list_keys(file: KeysFile = Path("keys.json"), printed: Printed = "table") -> None:
+def list_keys(
+    file: KeysFile = Path("keys.json"),
+    output: Annotated[
+        Literal["table", "json"], typer.Option("--output", "-o", help="as a table, or as JSON")
+    ] = "table",
+) -> None:
     """List keys: id, who has it, role, when it was made, and when it expires."""
-    records = [key.model_dump(exclude={"sha256"}) for key in read_keys(file).keys]
-    columns: dict[str, Callable[[Any], str]] = {
-        "id": str,
-        "name": str,
-        "role": str,
-        "created": _minute,
-        "expires": _expiry,
-    }
-    print_list(records, columns, printed)
-
-
-def _minute(at: datetime) -> str:
-    return f"{at:%Y-%m-%d %H:%M}"
-
-
-def _expiry(at: datetime | None) -> str:
-    if at is None:
-        return "never"
-    return _minute(at) + " (over)" * (at <= datetime.now(UTC))
+    found = read_keys(file).keys
+    if output == "json":
+        records = [key.model_dump(exclude={"sha256"}) for key in found]
+        typer.echo(json.dumps(records, indent=2, default=datetime.isoformat))
+        return
+    table = Table("id", "name", "role", "created", "expires", box=None)
+    for key in found:
+        expires = f"{key.expires:%Y-%m-%d %H:%M}" if key.expires else "never"
+        expires += " (over)" * key.over()
+        table.add_row(key.id, key.name, key.role, f"{key.created:%Y-%m-%d %H:%M}", expires)
+    width = max(Console().width, WIDTH)
+    Console(markup=False, emoji=False, soft_wrap=True, width=width).print(table)
 
 
 @keys.command()

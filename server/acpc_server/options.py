@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import resource
-from collections.abc import Callable
 from pathlib import Path
 
 import structlog
@@ -11,19 +10,11 @@ import torch
 from sqlalchemy import make_url
 
 from acpc_server import rpc
-from acpc_server.access import (
-    AccessControl,
-    TlsFiles,
-    is_local,
-    read_secret,
-    require_guarded,
-)
+from acpc_server.access import AccessControl, TlsFiles, is_local, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
-from acpc_server.encoding import CODE_VERSION
 from acpc_server.engine import StepPrograms, private_folder
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import JobOptions, LeaseTerms, network_file_system
-from acpc_server.models import CheckpointLimits
+from acpc_server.jobs import network_file_system
 from acpc_server.observe import Metrics
 from acpc_server.settings import MEBIBYTE, Settings
 
@@ -38,7 +29,6 @@ CONNECTIONS, CALLS, UPLOADS = 8192, 1024, 8
 RECEIVING_BYTES, STREAMING_BYTES, HELD_BYTES = 512 * MEBIBYTE, 1024 * MEBIBYTE, 1024 * MEBIBYTE
 # Anchors of a set, and how long an upload may go without a new shard.
 SET_ANCHORS, UPLOAD_SECONDS = 100_000, 86_400.0
-
 # Files a process opens at most, where the system sets no limit of its own.
 OPEN_FILES = 65_536
 
@@ -85,27 +75,20 @@ def max_connections() -> int:
     return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 2)
 
 
-def limits(settings: Settings) -> rpc.Limits:
-    """Make the limits of every call but a health check."""
+def limits(settings: Settings) -> dict[str, rpc.Limits]:
+    """Make the limits of health checks, which nobody else can fill, and of all other calls."""
     message = settings.max_message_mib * MEBIBYTE
-    places = {
-        "calls": CALLS,
-        "streams": max(8, STREAMING_BYTES // message),
-        "uploads": UPLOADS,
-    }
-    return rpc.Limits(
+    places = {"calls": CALLS, "streams": max(8, STREAMING_BYTES // message), "uploads": UPLOADS}
+    others = rpc.Limits(
         places,
         per_caller=settings.max_calls_per_caller,
         slots=max(2, RECEIVING_BYTES // message),
         message_bytes=message,
         held_bytes=HELD_BYTES,
-        limit=rpc.ReadLimit(settings.message_seconds),
     )
-
-
-def health_limits() -> rpc.Limits:
-    """Make those of health checks; nobody else can fill them, and a silent check yields at once."""
-    return rpc.Limits({"calls": 1024}, limit=rpc.ReadLimit(2.0), grace=0.02)
+    # A silent check yields at once.
+    health = rpc.Limits({"calls": CALLS}, limit=rpc.ReadLimit(2.0), grace=0.02)
+    return {"health": health, "others": others}
 
 
 def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
@@ -123,26 +106,6 @@ def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
     return access
 
 
-def listen(door: rpc.Door, settings: Settings, access: AccessControl) -> int:
-    """Listen, and return the port; FailedPrecondition for an address that cannot be had."""
-    socket = settings.host.startswith("unix:")
-    address = settings.host if socket else f"{settings.host}:{settings.port}"
-    try:
-        return door.bind(address, access.port_credentials())
-    except RuntimeError as error:
-        other = "--host" if socket else "--port, 0 picks a free one"
-        raise FailedPrecondition(
-            f"cannot listen on {address} ({error}); choose another {other}"
-        ) from error
-
-
-def metrics_token(settings: Settings) -> Callable[[], str] | None:
-    """Read the token of ``/metrics`` whenever it is needed, as it may be rotated."""
-    if (path := settings.metrics_token_file) is None:
-        return None
-    return lambda: read_secret(path).decode().strip()
-
-
 def require_local_record(settings: Settings) -> None:
     """FailedPrecondition where the job record is an SQLite file on a network file system."""
     url = make_url(settings.database_url)
@@ -155,24 +118,6 @@ def require_local_record(settings: Settings) -> None:
             "PostgreSQL: --jobs-url",
             reason="STATE_FOLDER_REMOTE",
         )
-
-
-def job_options(settings: Settings, device: str) -> JobOptions:
-    """Collect where jobs are recorded, and how they run."""
-    return JobOptions(
-        database_url=settings.database_url,
-        state_dir=settings.state_dir,
-        executor_id=settings.executor_id,
-        concurrency=settings.job_concurrency,
-        terms=LeaseTerms(settings.job_lease_seconds / 4, settings.job_lease_seconds),
-        retention_days=settings.job_retention_days,
-        about={"version": CODE_VERSION, "device": device},
-    )
-
-
-def checkpoint_limits(settings: Settings) -> CheckpointLimits:
-    """Limit what the cache of checkpoints loads: half of what it keeps."""
-    return CheckpointLimits(weights_bytes=settings.checkpoint_budget_mib * MEBIBYTE // 2)
 
 
 def programs(settings: Settings, device: torch.device, metrics: Metrics) -> StepPrograms:
@@ -209,7 +154,6 @@ def warn_of_exposure(settings: Settings) -> None:
     """Log what anyone on the network can do, which its owner may have forgotten."""
     if settings.insecure and not is_local(settings.host):
         log.warning("insecure", host=settings.host, hint="whoever reaches the port may call it")
-    served = settings.metrics_port >= 0 and not is_local(settings.metrics_host)
-    if served and settings.metrics_token_file is None:
-        hint = "anyone can read /metrics, which names callers; see --metrics-token-file"
+    if settings.metrics_port >= 0 and not is_local(settings.metrics_host):
+        hint = "whoever reaches this port can read /metrics, which names callers"
         log.warning("metrics_open", host=settings.metrics_host, hint=hint)

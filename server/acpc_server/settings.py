@@ -1,22 +1,14 @@
-"""The server's settings: flags of ``acpc-server serve``, ``ACPC_*`` variables, a TOML file."""
+"""The server's settings: flags of ``acpc-server serve``, and ``ACPC_*`` variables."""
 
 from __future__ import annotations
 
 import os
-import tomllib
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import Annotated, Literal, Self
 
-from acpc.contract import did_you_mean
 from pydantic import AfterValidator, Field, field_validator, model_validator
-from pydantic_settings import (
-    BaseSettings,
-    InitSettingsSource,
-    PydanticBaseSettingsSource,
-    SettingsConfigDict,
-)
+from pydantic_settings import BaseSettings, SettingsConfigDict
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
@@ -24,12 +16,6 @@ from acpc_server.errors import FailedPrecondition
 
 MEBIBYTE = 1024 * 1024
 ACCELERATORS = ("cuda", "xpu", "mps")
-GUARDS = {
-    "ACPC_ACCESS_FILE": "--keys-file, or a proxy in front",
-    "ACPC_TLS_CRL": "client certificates that last shortly",
-    "ACPC_AUDIT_FILE": "the log's category access",
-}
-"""What kept callers out, or a record of them, in an earlier release, and what does so now."""
 CENTURY = 36_500  # days: a date that is further off may be none
 # Longest path of a socket.
 PATH_BYTES = 107
@@ -88,12 +74,11 @@ Positive = Annotated[float, Field(gt=0)]
 
 
 class Settings(BaseSettings):
-    """Flags win over variables, and variables over the file: see :func:`read_settings`."""
+    """The settings; flags, which are given by name, win over variables."""
 
     model_config = SettingsConfigDict(
         env_prefix="ACPC_", extra="forbid", use_attribute_docstrings=True
     )
-    WRITTEN: ClassVar[Mapping[str, Any]] = {}  # in the file
 
     checkpoint_root: Folder
     """folder that holds the checkpoint folders"""
@@ -117,8 +102,6 @@ class Settings(BaseSettings):
     """address /metrics, /livez and /readyz listen on"""
     metrics_port: int = Field(9464, ge=-1, le=65535)
     """port of these three; 0 picks one, -1 turns it off"""
-    metrics_token_file: File | None = None
-    """file with the bearer token that /metrics asks for; default is none"""
     tls_certificate: File | None = None
     """PEM certificate chain; enables TLS"""
     tls_key: File | None = None
@@ -134,12 +117,8 @@ class Settings(BaseSettings):
     device_call_seconds: Positive = 300.0
     """time one device call may take, seconds; a server whose call takes longer gives its device
     up and exits"""
-    torch_threads: int = Field(0, ge=0, le=4096)
-    """CPU threads of torch; 0 means all cores"""
     max_message_mib: int = Field(64, ge=1, le=1024)
     """largest message, MiB"""
-    message_seconds: Positive = 10.0
-    """time a message may take to arrive, seconds"""
     max_calls_per_caller: int = Field(0, ge=0)
     """calls of one caller under way; 0: as many as leave the others their share"""
     max_queue: Count = 256
@@ -151,10 +130,6 @@ class Settings(BaseSettings):
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
     """cached latents of recent frames, MiB; 0 keeps none"""
-    max_frames: Count = 1536
-    """frames one interactive request may have encoded, views included"""
-    max_predictions: Count = 2**21
-    """predicted steps one candidate pool or paired CEM run may take"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first, and a file that takes more
     than half is not loaded"""
@@ -181,29 +156,6 @@ class Settings(BaseSettings):
     """time open calls get to finish when the server stops, seconds"""
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
     """lowest level logged; lines are JSON, and text on a terminal"""
-
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Return the sources of values, in the order of precedence."""
-        return init_settings, env_settings, InitSettingsSource(settings_cls, {**cls.WRITTEN})
-
-    @model_validator(mode="before")
-    @classmethod
-    def _known(cls, values: dict[str, Any]) -> dict[str, Any]:
-        for name, instead in GUARDS.items():
-            if name in os.environ:
-                raise ValueError(f"{name} guards nothing any more: use {instead}")
-        for key in values.keys() - cls.model_fields.keys():
-            guess = did_you_mean(key, cls.model_fields, "acpc-server serve --help lists all")
-            raise ValueError(f"there is no setting {key!r}; {guess}")
-        return values
 
     @field_validator("device")
     @classmethod
@@ -257,26 +209,3 @@ class Settings(BaseSettings):
 
 for _field in Settings.model_fields.values():
     _field.description = " ".join((_field.description or "").split())
-
-
-def read_settings(flags: Mapping[str, Any], file: Path | None = None) -> Settings:
-    """Read the settings from flags, ``ACPC_*`` variables and a TOML file, in this order.
-
-    ``flags`` has values by the names of the fields; those that are None were not given.
-
-    Raises pydantic.ValidationError: A value, or an unknown key of the file;
-    tomllib.TOMLDecodeError: The file is no TOML; UnicodeDecodeError: It is no text.
-    """
-    given = {name: value for name, value in flags.items() if value is not None}
-    if file is None:
-        return Settings(**given)
-
-    class Read(Settings):
-        WRITTEN = read_toml(file)
-
-    return Read(**given)
-
-
-def read_toml(file: Path | None) -> dict[str, Any]:
-    """Read a TOML file, which may begin with a byte order mark; raises as :func:`read_settings`."""
-    return {} if file is None else tomllib.loads(file.read_text(encoding="utf-8-sig"))

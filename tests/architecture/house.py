@@ -1,7 +1,7 @@
 """What the architecture tests know of the sources: modules, imports and definitions, by syntax."""
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,24 +14,6 @@ ROOTS = {
     "acpc.contract": REPOSITORY / "proto",
     "acpc.datasets": REPOSITORY / "proto",
 }
-
-
-@dataclass(frozen=True)
-class Function:
-    """A function or method: its qualified name and its lines."""
-
-    name: str
-    node: ast.FunctionDef | ast.AsyncFunctionDef
-
-    @property
-    def lines(self) -> int:
-        """From ``def`` to its last line, the docstring left out."""
-        body, end = self.node.body, self.node.end_lineno or 0
-        lines = end - self.node.lineno + 1
-        if ast.get_docstring(self.node, clean=False) is not None:
-            first = body[0]
-            lines -= (first.end_lineno or 0) - first.lineno + 1
-        return lines
 
 
 @dataclass(frozen=True)
@@ -84,21 +66,6 @@ class Module:
                 found |= set(ast.literal_eval(node.value).get(self.name, "").split())
         return found
 
-    def functions(self) -> Iterator[Function]:
-        """Every function and method, nested ones too."""
-
-        def walk(node: ast.AST, prefix: str) -> Iterator[Function]:
-            for child in ast.iter_child_nodes(node):
-                if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-                    yield Function(f"{prefix}{child.name}", child)
-                    yield from walk(child, f"{prefix}{child.name}.")
-                elif isinstance(child, ast.ClassDef):
-                    yield from walk(child, f"{prefix}{child.name}.")
-                else:
-                    yield from walk(child, prefix)
-
-        return walk(self.tree, "")
-
 
 def modules() -> dict[str, Module]:
     """Every module of server, client, lab and contract by its dotted name."""
@@ -129,44 +96,11 @@ def imports(module: Module, known: dict[str, Module]) -> Iterator[Import]:
                     yield Import(known[alias.name], offered=False)
         elif isinstance(node, ast.ImportFrom) and node.module in known:
             source = known[node.module]
+            package, _, name = source.name.rpartition(".")
             for alias in node.names:
                 inner = known.get(f"{source.name}.{alias.name}")
                 if inner is None:
-                    yield Import(source, offered=_published(source, known))
+                    published = package in known and name in known[package].published
+                    yield Import(source, offered=published)
                 else:
                     yield Import(inner, offered=alias.name in source.offers)
-
-
-def _published(module: Module, known: dict[str, Module]) -> bool:
-    """Whether the module is in the ``__all__`` of its package."""
-    package, _, name = module.name.rpartition(".")
-    return package in known and name in known[package].published
-
-
-def graph(known: dict[str, Module]) -> dict[str, set[str]]:
-    """The files each file imports."""
-    return {
-        name: {i.target.name for i in imports(module, known)} - {name}
-        for name, module in known.items()
-    }
-
-
-def cycles(edges: Mapping[str, Iterable[str]]) -> list[list[str]]:
-    """Groups of nodes that reach each other."""
-
-    def reached(start: str) -> set[str]:
-        found: set[str] = set()
-        waiting = [start]
-        while waiting:
-            new = set(edges.get(waiting.pop(), ())) - found
-            found |= new
-            waiting += new
-        return found
-
-    reach = {node: reached(node) for node in edges}
-    groups = {
-        tuple(sorted({node, *(n for n in reach[node] if node in reach.get(n, ()))}))
-        for node in edges
-        if node in reach[node]
-    }
-    return [list(group) for group in sorted(groups)]

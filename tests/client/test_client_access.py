@@ -141,31 +141,15 @@ def test_several_addresses_are_one_target() -> None:
 
 
 @pytest.mark.parametrize(
-    ("target", "wanted"),
+    "target",
     [
-        ("unix:", "the path of a socket, as unix:/run/acpc/acpc.sock"),
-        ("unix://", "the path of a socket"),
-        ("unix://run/acpc.sock", "the path of a socket"),
-        ("unix:/run/" + 103 * "a", "a path of at most 107 bytes"),
-        ("unix-abstract:", "the name of a socket"),
-        ("ipv4:", "IP addresses, each with its port, as ipv4:10.0.0.1:50051"),
-        ("ipv4:1.2.3:1", "IP addresses, each with its port"),
-        ("ipv4:gpu:50051", "IP addresses, each with its port"),
-        ("ipv4:127.0.0.1:1,127.0.0.1", "IP addresses, each with its port"),
-        ("ipv6:127.0.0.1:1", "IP addresses, each with its port, as ipv6:[::1]:50051"),
-        ("ipv6:::1", "IP addresses, each with its port"),
-        ("dns:///", "host:port"),
-        (":50051", "host:port"),
-        ("gpu:99999", "host:port"),
-        ("http://gpu:50051", "host:port"),
-        ("gpu 1:50051", "host:port"),
-        ("gpu\udcff:1", "host:port"),
-        ("gpu:1\n", "host:port"),
+        "unix:", "ipv4:", "dns:///", ":50051", "gpu:99999", "http://gpu:50051", "gpu 1:50051",
+        "gpu\udcff:1", "gpu:1\n",
     ],
-)
-def test_a_target_that_names_no_server_is_rejected(target: str, wanted: str) -> None:
+)  # fmt: skip
+def test_a_target_that_names_no_server_is_rejected(target: str) -> None:
     """Grpc would ask nobody, and say so in words of its own."""
-    with pytest.raises(ArgumentError, match=re.escape(f"target: found {target}, wanted {wanted}")):
+    with pytest.raises(ArgumentError, match=re.escape(f"target: found {target}, wanted host:port")):
         resolved(target)
 
 
@@ -215,5 +199,5 @@ def test_an_option_of_a_wrong_type_is_named_when_the_client_is_made(
 ) -> None:
     with pytest.raises(ArgumentError, match=r"found .*wanted ") as raised:
         kind(**{"target": "localhost:1", **options})
-    assert raised.value.argument == field
+    assert raised.value.field == field
     assert "secret" not in str(raised.value)

@@ -12,7 +12,8 @@ import pytest
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc_client import AnchorArrays, UploadProgress, digest_of, errors
 from acpc_lab.tables import load_anchors
-from anchor_counterparty import AnchorCounterparty, serve_anchors
+from anchor_counterparty import AnchorCounterparty
+from client_counterparty import served
 from client_messages import retry_info, status
 from google.rpc import error_details_pb2
 
@@ -30,9 +31,8 @@ def store() -> AnchorCounterparty:
 
 @pytest.fixture
 def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
-    server, target = serve_anchors(store)
-    yield side_of(target)
-    server.stop(None).wait()
+    with served(store) as target:
+        yield side_of(target)
 
 
 def anchors(**changed: Any) -> AnchorArrays:
@@ -155,7 +155,7 @@ def test_arrays_that_do_not_fit_are_told_before_anything_is_sent(
 ) -> None:
     with pytest.raises(errors.ArgumentError) as caught:
         AnchorArrays(**{"history": 2, **ARRAYS, **changed})
-    assert caught.value.argument == f"anchors.{field}"
+    assert caught.value.field == f"anchors.{field}"
 
 
 def write(path: Path, form: str, arrays: dict[str, Any]) -> Path:

@@ -115,7 +115,7 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
 ) -> None:
     with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
         call()
-    assert caught.value.argument == argument
+    assert caught.value.field == argument
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_no_number_that_cannot_be_sent_reaches_a_message(
 ) -> None:
     with pytest.raises(ArgumentError, match=r"found .*, wanted ") as caught:
         call(number)
-    assert caught.value.argument == argument
+    assert caught.value.field == argument
 
 
 def test_every_option_is_a_field_of_the_request_or_makes_its_views() -> None:

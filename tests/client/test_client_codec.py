@@ -44,7 +44,7 @@ def test_bytes_are_little_endian_and_c_contiguous_whatever_the_layout() -> None:
 def test_a_dtype_without_a_place_on_the_wire_is_refused_by_name(array: np.ndarray) -> None:
     with pytest.raises(ArgumentError, match=r"^history: dtype .* cannot be sent") as caught:
         write_tensor(array, "history")
-    assert caught.value.argument == "history"
+    assert caught.value.field == "history"
     assert isinstance(caught.value, ValueError)
 
 

@@ -86,9 +86,9 @@ def test_what_cannot_be_sent_is_refused_and_the_session_goes_on(
         certify,
     )
     assert isinstance(refused, ArgumentError)
-    assert refused.argument == "candidates.dtype"
+    assert refused.field == "candidates.dtype"
     assert isinstance(late, ArgumentError)
-    assert late.argument == "timeout"
+    assert late.field == "timeout"
     assert answer.views[0].top1.certified
     assert [message.pool.iteration for message in counterparty.requests["PlanPool"]] == [0]
 

@@ -107,7 +107,7 @@ def test_backoff_grows_is_bounded_and_has_jitter() -> None:
 def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> None:
     with pytest.raises(ArgumentError) as raised:
         RetryPolicy(**{name: number})
-    assert raised.value.argument == name
+    assert raised.value.field == name
 
 
 def test_the_server_is_never_asked_sooner_than_it_said() -> None:

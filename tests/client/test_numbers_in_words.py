@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 from acpc.contract import beside, ends, percent
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Interval, Outcome, Score, SeverityLimit
-from acpc_client.results.limit import LimitPoint
+from acpc_client import Interval, Outcome, Score
+from acpc_lab.evidence import LimitPoint, SeverityLimit
 from client_messages import score_response, sure
 
 

@@ -8,9 +8,8 @@ import numpy as np
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
-from anchor_wire import HEIGHT, HISTORY, STEPS, WIDTH, anchor_arrays, header, shard
+from anchor_wire import HEIGHT, HISTORY, STEPS, WIDTH, anchor_arrays, further, header, shard
 from declared import INF, INVALID, NAN, Case, Rows, broken
-from given_wire import sealed
 from rules import HUGE, LATE, UNICODE
 
 METHOD = "AnchorService.UploadAnchors"
@@ -114,12 +113,12 @@ SHARDS: Rows = [
     (
         "extras-over-64-mib",
         {"extras": [
-            sealed("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
+            further("views/a", np.zeros((4, 12_000, *IMAGE), np.uint8), packed=True),
             pb.ShardArray(name="views/b", values=_sent([4, 12_000, *IMAGE]), compression=2),
         ]},
         "extras[1].values.shape",
     ),
-    ("extra-twice", {"extras": [sealed("views/night", VIEWS)] * 2}, "extras[1].name"),
+    ("extra-twice", {"extras": [further("views/night", VIEWS)] * 2}, "extras[1].name"),
     ("extra-many", {"extras": [pb.ShardArray(name="proprio")] * 257}, "extras"),
 ]  # fmt: skip
 # One array beside the others, which is good but for what is changed.
@@ -209,15 +208,15 @@ def _extra(changes: dict[str, Any]) -> pb.ShardArray:
 
 def _unlike() -> list[Case]:
     """Shards whose extra arrays do not go together."""
-    night, noon = sealed("views/night", VIEWS), sealed("views/noon", VIEWS)
+    night, noon = further("views/night", VIEWS), further("views/noon", VIEWS)
     pairs: dict[str, tuple[list[pb.ShardArray], list[pb.ShardArray]]] = {
-        "more-views": ([night], [sealed("views/night", np.repeat(VIEWS, 2, axis=1))]),
-        "fewer-views": ([night], [sealed("views/night", VIEWS[:, :1])]),
+        "more-views": ([night], [further("views/night", np.repeat(VIEWS, 2, axis=1))]),
+        "fewer-views": ([night], [further("views/night", VIEWS[:, :1])]),
         "without-views": ([night], []),
         "with-views": ([], [night]),
         "other-name": ([night], [noon]),
         "another-group": ([night], [night, noon]),
-        "proprio-wider": ([sealed("proprio", FELT)], [sealed("proprio", FELT[..., :1])]),
+        "proprio-wider": ([further("proprio", FELT)], [further("proprio", FELT[..., :1])]),
     }
     return [
         Case(

@@ -46,32 +46,27 @@ def arrays(count: int, seed: int) -> tuple[AnchorArrays, str]:
     return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
 
 
-def cuts_of(total: int, seed: int) -> Iterator[int]:
+def cuts_of(total: int) -> Iterator[int]:
     """Where to cut: early, then at random bytes; most connections carry a stream, or it is slow."""
-    return iter([5000, *np.random.default_rng(seed).integers(STREAM_BYTES, total // 3, 9).tolist()])
+    return iter([5000, *np.random.default_rng(0).integers(STREAM_BYTES, total // 3, 9).tolist()])
 
 
-def check_progress(told: list[UploadProgress], count: int) -> None:
-    stored = [progress.stored for progress in told]
-    assert stored == sorted(stored)
-    assert (stored[0], stored[-1]) == (0, count)
-    assert {progress.total for progress in told} == {count}
-    assert len({progress.request_id for progress in told}) == 1
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess, seed: int) -> None:
+def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
     """Whole arrays by the blocking client."""
-    anchors, digest = arrays(400, seed)
+    anchors, digest = arrays(400, 0)
     told: list[UploadProgress] = []
     with (
-        CuttingProxy(server.port, cuts_of(anchors.frames.nbytes, seed)) as proxy,
+        CuttingProxy(server.port, cuts_of(anchors.frames.nbytes)) as proxy,
         AcpcClient(f"127.0.0.1:{proxy.port}") as client,
     ):
         stored = client.anchors.upload(anchors, compress=False, progress=told.append)
         assert proxy.cut >= 3
     assert stored.digest == digest
-    check_progress(told, 400)
+    kept = [progress.stored for progress in told]
+    assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 400)
+    assert {(progress.total, progress.request_id) for progress in told} == {
+        (400, told[0].request_id)
+    }
     # What was stored before a cut is not sent again, bar what was on its way.
     again = STREAM_BYTES + PART * 2100
     assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
@@ -104,52 +99,6 @@ def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
         wait_until(lambda: wire.refusal(lambda: stub.GetUpload(ask)) is None, "it never begins")
         wait_until(lambda: stub.GetUpload(ask).next_offset >= least, "the anchors do not arrive")
         return stub.GetUpload(ask).next_offset
-
-
-@pytest.mark.slow
-def test_a_server_that_is_killed_goes_on_at_the_last_whole_shard(world: ServedWorld) -> None:
-    anchors, digest = arrays(200, 20)
-    state = world.state_dir.with_name("killed")
-    port, reached, go_on = free_port(), threading.Event(), threading.Event()
-    process = world.server(state, port=port)
-    told: list[UploadProgress] = []
-
-    class Slow:
-        """Frames that wait, once they are sent, after some shards."""
-
-        shape, dtype, read = anchors.frames.shape, anchors.frames.dtype, 0
-
-        def __getitem__(self, part: slice) -> np.ndarray:
-            self.read += 1
-            if self.read == 25 + 13:
-                reached.set()
-                go_on.wait(GENEROUS_SECONDS)
-            return anchors.frames[part]
-
-    with process, AcpcClient(f"127.0.0.1:{port}") as client:
-        done: list[AnchorSet] = []
-        uploading = threading.Thread(
-            target=lambda: done.append(
-                client.anchors.upload(
-                    dataclasses.replace(anchors, frames=Slow()),
-                    progress=told.append,
-                    request_id="killed",
-                    compress=False,
-                )
-            )
-        )
-        uploading.start()
-        assert reached.wait(GENEROUS_SECONDS)
-        wait_for_offset(process, "killed", 12 * PART)
-        process.kill()
-        process.start()
-        found = wait_for_offset(process, "killed", 12 * PART)
-        assert found % PART == 0
-        go_on.set()
-        uploading.join(GENEROUS_SECONDS)
-        assert [stored.digest for stored in done] == [digest]
-        assert found in [progress.stored for progress in told]
-        assert process.bugs() == []
 
 
 # Uploads anchors with views whose second half is there once the file ``go`` is.
@@ -195,7 +144,8 @@ def test_an_upload_with_views_goes_on_after_a_kill(
             if victim == "server":
                 process.kill()
                 process.start()
-                assert wait_for_offset(process, "lamps", 90) < 200
+                found = wait_for_offset(process, "lamps", 90)
+                assert found < 200, "it goes on at the last whole shard"
                 (tmp_path / "go").touch()
                 told = uploading.communicate(timeout=GENEROUS_SECONDS)[0]
         if victim == "client":

@@ -1,29 +1,55 @@
-"""A job outlives its server: killed or drained, it goes on and ends with the same bytes."""
+"""A job of any kind outlives its server: killed in the middle, it ends with the same bytes."""
 
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import grpc
+import numpy as np
 import pytest
-from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1.study_service_pb2 import RunStudyRequest
+from acpc_client import AcpcClient, AnchorArrays
+from anchor_wire import anchor_arrays
 from faulty_world import FaultyWorld, write_faulty_world
-from job_world import JobCaller, job, metadata, response
-from kill_series import run_series, sweep
+from google.protobuf.message import Message
+from job_world import JobCaller, job
 from server_process import ServerProcess
 from waiting import wait_until
 
 pytestmark = pytest.mark.slow  # kills servers
-JOBS = 4
-# Calls of a checkpoint after its loading in which a server of the series is killed.
-KILLS = (3, 8, 5)
-LONG = job("long", dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 45})
-LONG.protocol.draws = 3
-# Its SR lies where few anchors do not decide it, so that it looks to the end: eight times.
-LOOKING = job(
-    reference=None,
-    dataset={"dataset": "rooms.h5", "task": "tworoom", "count": 40},
-    thresholds={"ir": 1e6, "sr": 0.7},
-    until_decided={"batch": 5},
-)
+ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
+STUDIES = {
+    "drift": {"groups": 4},
+    "planner": {"budget": {"candidates": 8, "elites": 2, "iterations": 2, "horizon": 3}},
+    "geometry": {"draws": 1},
+    "sensitivity": {"probes": 1},
+}
+
+
+def study(kind: str) -> Message:
+    source = {**ROOMS, "count": 20, "one_per_episode": False}
+    return RunStudyRequest(checkpoint={"name": "model"}, dataset=source, **{kind: STUDIES[kind]})
+
+
+# Of the digest of an anchor set with views, by kind; and the call in which its server is killed.
+JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
+    "score": (lambda _: job(dataset={**ROOMS, "count": 40}, protocol={"draws": 2}), 8),
+    # Its SR lies where few anchors do not decide it, so that it looks to the end: four times.
+    "looks": (
+        lambda _: job(
+            reference=None, dataset={**ROOMS, "count": 40}, thresholds={"ir": 1e6, "sr": 0.7},
+            until_decided={"batch": 5},
+        ),
+        6,
+    ),
+    "set": (lambda digest: job(dataset=None, anchor_set=digest), 5),
+    "views": (
+        lambda digest: job(
+            dataset=None, anchor_set=digest, perturbation={"given_views": {"group": "lamp"}}
+        ),
+        5,
+    ),
+    **{kind: (lambda _, kind=kind: study(kind), 2) for kind in STUDIES},
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -32,76 +58,56 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
     return write_faulty_world(tmp_path_factory.mktemp("durable"))
 
 
-class calls:
+@pytest.fixture(scope="module")
+def server(faulty: FaultyWorld) -> Iterator[ServerProcess]:
+    with faulty.server("state", latent_cache_mib=0) as process:
+        yield process
+        assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def digest(server: ServerProcess) -> str:
+    arrays = anchor_arrays(40, 3, steps=11, size=(28, 28), block=10)
+    views = np.random.default_rng(4).integers(0, 256, (40, 5, 3, 28, 28, 3), np.uint8)
+    with AcpcClient(server.address) as client:
+        anchors = AnchorArrays(history=3, views={"lamp": views}, **arrays)
+        return client.anchors.upload(anchors).digest
+
+
+@contextmanager
+def calls(server: ServerProcess) -> Iterator[JobCaller]:
     """A caller of a running server; its channel is closed before the server stops."""
-
-    def __init__(self, server: ServerProcess) -> None:
-        self._channel = grpc.insecure_channel(server.address)
-
-    def __enter__(self) -> JobCaller:
-        return JobCaller(self._channel)
-
-    def __exit__(self, *_: object) -> None:
-        self._channel.close()
+    with grpc.insecure_channel(server.address) as channel:
+        yield JobCaller(channel)
 
 
-def test_a_sweep_killed_again_and_again_gives_the_same_bytes(faulty: FaultyWorld) -> None:
-    requests = sweep(JOBS, anchors=40, draws=2)
-    with faulty.server("left-alone") as server:
-        alone = run_series(server, requests)
-    holds = [f"hang {call}" for call in KILLS]
-
-    def kill(next_hold: str) -> None:
-        wait_until(lambda: faulty.hangs("killed"), "no job was held up")
-        server.kill()
-        faulty.inject("killed", next_hold)
-
-    faulty.inject("killed", holds[0])
-    with faulty.server("killed") as server:
-        kills = [partial(kill, hold) for hold in (*holds[1:], "")]
-        killed = run_series(server, requests, kills)
-        assert server.bugs() == []
-    assert killed.responses == alone.responses
-    assert len(set(alone.responses)) == JOBS, "no two jobs are the same"
-    assert set(alone.attempts) == {1}
-    assert (killed.hits, sum(killed.attempts)) == (len(KILLS), JOBS + len(KILLS))
-    assert alone.repeated == 0
-    assert {step for _, step in killed.measured} == {step for _, step in alone.measured}
-    assert len(killed.measured) == len(alone.measured), "every step is measured"
-    assert killed.repeated <= len(KILLS), "a kill repeats at most the step it hit"
+def steps(server: ServerProcess, name: str) -> list[int]:
+    """Steps of a job that the current process has measured; replayed ones are not among them."""
+    job_id = name.removeprefix("operations/")
+    lines = [line for line in server.log() if line["event"] == "job_step"]
+    return [line["step"] for line in lines if line["job"] == job_id]
 
 
-def test_a_job_that_looks_goes_on_between_its_looks(faulty: FaultyWorld) -> None:
-    """Killed after its second look; what it saw by then stays seen."""
-    with faulty.server("looking") as server:
-        with calls(server) as caller:
-            alone = caller.finished(caller.submit(LOOKING).name)
-        server.kill()
-        faulty.inject("looking", "hang 7")
-        server.start()
-        with calls(server) as caller:
-            name = caller.submit(LOOKING).name
-            wait_until(lambda: faulty.hangs("looking"))
-        server.kill()
-        before = [line["step"] for line in _steps_of(server, name)]
-        faulty.inject("looking", "")
-        server.start()
-        with calls(server) as caller:
-            done = caller.finished(name)
-        after = [line["step"] for line in _steps_of(server, name)]
+@pytest.mark.parametrize("kind", JOBS)
+def test_a_job_killed_in_the_middle_goes_on(
+    faulty: FaultyWorld, server: ServerProcess, digest: str, kind: str
+) -> None:
+    """Every step is measured, and at most the one that was hit again; what it saw stays seen."""
+    make, call = JOBS[kind]
+    with calls(server) as caller:
+        alone = caller.finished(caller.submit(make(digest)).name)
+        whole = steps(server, alone.name)
+        faulty.inject("state", f"hang {call}")
+        name = caller.submit(make(digest)).name
+        wait_until(lambda: faulty.hangs("state"))
+    server.kill()
+    before = steps(server, name)
+    faulty.inject("state", "")
+    server.start()
+    with calls(server) as caller:
+        done = caller.finished(name)
+    after = steps(server, name)
     assert done.response.SerializeToString() == alone.response.SerializeToString()
-    assert (metadata(alone).attempts, metadata(done).attempts) == (1, 2)
-    looks = response(done).evidence.looks
-    assert (looks.stop, len(looks.looks)) == (pb.LOOK_STOP_LIMIT, 4)
-    assert len(before) > 3, "two looks and their shards"
-    assert after
-    assert len(set(before) & set(after)) <= 1, "a kill repeats at most the step it hit"
-
-
-def _steps_of(server: ServerProcess, name: str) -> list[dict[str, object]]:
-    steps = [line for line in server.log() if line["event"] == "job_step"]
-    return [line for line in steps if line["job"] == _id_of(name)]
-
-
-def _id_of(name: str) -> str:
-    return name.removeprefix("operations/")
+    assert alone.WhichOneof("result") == "response"
+    assert before and after and {*before, *after} == {*whole}
+    assert len(whole) == len(set(whole)) >= len(before) + len(after) - 1

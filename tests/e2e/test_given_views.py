@@ -29,7 +29,6 @@ from acpc_server.perturb import perturb_frames
 from anchor_wire import anchor_arrays
 from job_world import JobWorld
 from server_process import ServerProcess
-from waiting import wait_until
 
 HISTORY, HORIZON, SIDE, COUNT = 3, 8, 28, 20
 DRAWS, VIEWS, SEED = 3, 4, 7
@@ -190,22 +189,3 @@ def test_a_damaged_or_lost_set_fails_its_jobs_by_name(
     again = client.anchors.upload(dataclasses.replace(anchors, views={"hurt": views[::-1]}))
     assert again.digest == stored.digest
     assert score(client, again, GivenViews("hurt")).receipt.anchors_digest == again.digest
-
-
-@pytest.mark.slow
-def test_a_job_on_given_views_survives_a_kill(job_world: JobWorld) -> None:
-    anchors = make_anchors(60)
-    views = moved(anchors, SEED)
-    with job_world.server("killed") as job_server:
-        with AcpcClient(job_server.address) as client:
-            stored = client.anchors.upload(dataclasses.replace(anchors, views={GROUP.group: views}))
-            options = {"reference": "base", "protocol": PROTOCOL}
-            name = client.score_checkpoint("model", stored, GROUP, **options).name
-            job_server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
-        job_server.kill()
-        job_server.start()
-        with AcpcClient(job_server.address) as client:
-            again = client.score_checkpoint("model", stored, GROUP, **options).result()
-            wait_until(lambda: client.operations.get(name).done, "the job went on")
-            assert client.operations.get(name).result() == again
-        assert job_server.bugs() == []

@@ -6,54 +6,16 @@ from pathlib import Path
 import grpc
 import numpy as np
 import pytest
-import sqlalchemy as sa
 from acpc.v1 import perturbation_pb2, scoring_service_pb2
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.study_service_pb2 import RunStudyRequest
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
-from acpc_server.jobs.record import connection_url
 from job_world import JobCaller, job, metadata, write_job_world
 from wire import pair, refusal
 
 pytestmark = pytest.mark.process
 SIDE = 1000
-PLATE = 3 * SIDE**2
 DATA = {"dataset": "rooms.h5", "task": "tworoom", "count": 10}
-
-
-@pytest.fixture(params=["sqlite", "postgres"])
-def record(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    if request.param == "postgres":
-        return request.getfixturevalue("postgres").new_database()
-    return f"sqlite:///{tmp_path / 'state' / 'jobs.sqlite'}"
-
-
-def kept(record: str) -> list[int]:
-    """Bytes of each plate on record."""
-    table = sa.table("acpc_payloads", sa.column("payload"), schema=None)
-    if record.startswith("postgres"):
-        table.schema = "acpc"
-    engine = sa.create_engine(connection_url(record))
-    with engine.connect() as connection:
-        found = connection.execute(sa.select(sa.func.length(table.c.payload))).scalars()
-        return sorted(found)
-
-
-def test_rows_of_plates_go_with_the_last_job_that_uses_them(tmp_path: Path, record: str) -> None:
-    world = write_job_world(tmp_path)
-    with (
-        world.server("state", jobs_url=record) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
-        calls = JobCaller(channel)
-        shared, more = plated(2), plated(3)  # of which two are the same
-        names = [calls.submit(score(f"{n}", shift)).name for n, shift in enumerate((shared, more))]
-        assert kept(record) == [PLATE] * 3
-        for name, left in zip(names[::-1], (2, 0), strict=True):
-            calls.cancel(name)
-            calls.delete(name)
-            assert kept(record) == [PLATE] * left
-        assert server.bugs() == []
 
 
 @pytest.fixture

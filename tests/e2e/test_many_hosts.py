@@ -7,17 +7,14 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_server.cli import app
 from job_hosts import Hosts, small
 from job_world import JobCaller, JobWorld, job, metadata, steps_of
 from postgres_server import PostgresServer
 from server_process import LogLine, ServerProcess
-from typer.testing import CliRunner
 from waiting import wait_until
 from wire import refusal
 
@@ -145,13 +142,6 @@ def test_a_name_or_folder_that_is_in_use_is_refused(
         assert server.wait() == 1
         assert told in str(server.log()[-1]["event"])
     hosts.caller(hosts.servers[0]).submit(small("still", 0))
-
-
-def test_operators_see_every_host(hosts: Hosts, url: str) -> None:
-    shown = CliRunner().invoke(app, ["hosts", "--jobs-url", url])
-    assert shown.exit_code == 0
-    rows = [line.split() for line in shown.stdout.splitlines()[1:]]
-    assert [row[2:4] for row in rows] == [[installed_version("acpc"), "cpu"]] * len(hosts.servers)
 
 
 def reported_away(server: ServerProcess) -> bool:

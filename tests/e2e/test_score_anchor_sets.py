@@ -95,21 +95,3 @@ def test_a_job_whose_set_goes_says_so_and_a_set_in_use_stays(
         assert error.code == code_pb2.FAILED_PRECONDITION
         assert info.reason == "ANCHOR_SET_DELETED"
         assert digest in error.message
-
-
-@pytest.mark.slow
-def test_a_job_over_a_set_survives_a_kill(job_world: JobWorld) -> None:
-    """Another process opens the set by its digest and ends with the same bytes."""
-    with job_world.server("killed") as job_server:
-        with grpc.insecure_channel(job_server.address) as channel:
-            calls = SetCaller(channel)
-            digest = calls.make(count=60)
-            name = calls.submit(over(digest, "kill")).name
-            job_server.wait_for_log(lambda line: line["event"] == "job_step" and line["step"] == 5)
-        job_server.kill()
-        job_server.start()
-        with grpc.insecure_channel(job_server.address) as channel:
-            calls = SetCaller(channel)
-            again = calls.finished(name).response
-            assert calls.finished(calls.submit(over(digest)).name).response == again
-        assert job_server.bugs() == []

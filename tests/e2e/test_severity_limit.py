@@ -1,20 +1,17 @@
-"""``find_limit`` and ``acpc limit`` on a server: jobs like any other, found again."""
+"""``acpc limit`` on a server: jobs like any other, found again."""
 
-import asyncio
 import json
 import math
 from pathlib import Path
 
 import pytest
-from acpc_client import AcpcClient, AsyncAcpcClient, DatasetAnchors, GaussianNoise, Thresholds
-from acpc_client.errors import ArgumentError
+from acpc_client import AcpcClient, load_result
 from acpc_command import acpc_command
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
 from server_process import ServerProcess
 
 NAME, COUNT = "limits.h5", 48
-ASKED = {"reference": "lewm-base", "thresholds": Thresholds(ir=1.0, sr=1e-9)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -22,40 +19,31 @@ def episodes(world: ServedWorld) -> None:
     write_public_dataset(world.dataset_root / NAME, public_columns((72,) * 48, side=28))
 
 
-ANCHORS = DatasetAnchors(NAME, "tworoom", count=COUNT)
-
-
-def test_the_same_call_finds_its_jobs_again(client: AcpcClient, server: ServerProcess) -> None:
-    seen, asked = [], ("lewm", ANCHORS, GaussianNoise(0.4))
-    found = client.find_limit(*asked, steps=3, on_point=seen.append, **ASKED)
-    assert tuple(seen) == found.points and len(seen) == 3
-    for point in found.points:
-        kept = client.operations.get(point.operation).result()
-        assert kept.verdict.outcome is point.outcome
-        assert math.isclose(kept.verdict.score or 0.0, point.score)
-
-    async def again() -> object:
-        async with AsyncAcpcClient(server.address) as other:
-            return await other.find_limit(*asked, steps=3, **ASKED)
-
-    assert asyncio.run(again()) == found
-    anew = client.find_limit(*asked, steps=1, request_id="anew", **ASKED)
-    assert anew.points[0].operation not in {p.operation for p in found.points}
-    with pytest.raises(ArgumentError, match="reference: name one"):
-        client.find_limit(*asked)
-
-
-def test_the_command_prints_the_limit_and_its_curve(server: ServerProcess, tmp_path: Path) -> None:
+def test_the_command_prints_the_limit_and_finds_its_jobs_again(
+    client: AcpcClient, server: ServerProcess, tmp_path: Path
+) -> None:
     acpc = acpc_command(
         "limit", "lewm", "--dataset", NAME, "--task", "tworoom", "--anchors", COUNT,
-        "--protocol", "{thresholds: {ir: 1.0, sr: 1.0e-9}}", "--shift", "gaussian_noise:0.1,0.4",
-        "--target", server.address, "--out", tmp_path / "limit.json",
-        "--picture", tmp_path / "limit.png",
+        "--protocol", "{thresholds: {ir: 1.0, sr: 1.0e-9}}", "--target", server.address,
     )  # fmt: skip
-    done = acpc("--reference", "lewm-base", code=None)
-    assert done.exit_code in (0, 3), done.output
-    assert "lewm holds up to sigma" in done.output and "verdict" in done.output
-    document = json.loads((tmp_path / "limit.json").read_text())
-    assert document["kind"] == "limit" and len(document["answer"]["points"]) == 2
-    assert (tmp_path / "limit.png").read_bytes().startswith(b"\x89PNG")
-    assert "name one" in acpc(code=2).output
+    grid = acpc("--reference", "lewm-base", "--shift", "gaussian_noise:0.1,0.4",
+                "--out", tmp_path / "limit.json", code=None)  # fmt: skip
+    assert grid.exit_code in (0, 3), grid.output
+    assert "lewm holds up to sigma" in grid.output and "verdict" in grid.output
+    found = load_result(tmp_path / "limit.json")
+    assert found.kind == "limit" and len(found.answer["points"]) == 2
+    for point in found.answer["points"]:
+        kept = client.operations.get(point["operation"]).result()
+        assert kept.verdict.outcome.name.lower() == point["outcome"]
+        assert math.isclose(kept.verdict.score or 0.0, point["score"])
+    asked = ("--reference", "lewm-base", "--shift", "gaussian_noise:0.4", "--steps", "4")
+    names = [
+        [point["operation"] for point in json.loads(done.stdout)["answer"]["points"]]
+        for more in ((), (), ("--request-id", "anew"))
+        for done in [acpc(*asked, "-o", "json", *more, code=None)]
+    ]
+    assert names[0] == names[1] and not {*names[0]} & {*names[2]}
+    assert {point["operation"] for point in found.answer["points"]} <= {*names[0]}
+    assert "name one" in acpc("--shift", "blur", code=2).output
+    apart = acpc("--reference", "lewm-base", "--shift", "gaussian_noise:0,0.4", code=2)
+    assert "differ by their severity alone" in apart.output

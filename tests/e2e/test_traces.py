@@ -2,6 +2,10 @@
 
 import sys
 import urllib.request
+from collections.abc import Iterator
+from concurrent import futures
+from contextlib import contextmanager
+from typing import Any
 
 import grpc
 import pytest
@@ -9,7 +13,7 @@ import structlog
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc_server.observe import begin_span, start_traces
 from job_world import JobWorld
-from otlp_collector import collecting
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2, trace_service_pb2_grpc
 from server_process import ServerProcess
 from waiting import wait_until
 from wire import pair
@@ -19,9 +23,41 @@ PROMPT = {"OTEL_BSP_SCHEDULE_DELAY": "50"}
 TRACE, ABOVE = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
 
+class Collector(trace_service_pb2_grpc.TraceServiceServicer):
+    """An OpenTelemetry collector, which keeps the spans it is sent, and which service sent each."""
+
+    def __init__(self) -> None:
+        self.services: set[str] = set()
+        self.spans: list[Any] = []
+
+    def Export(self, request: Any, context: grpc.ServicerContext) -> Any:
+        for resource in request.resource_spans:
+            self.services.add(attributes(resource.resource)["service.name"])
+            for scope in resource.scope_spans:
+                self.spans += scope.spans
+        return trace_service_pb2.ExportTraceServiceResponse()
+
+
+def attributes(of: Any) -> dict[str, str | int]:
+    return {a.key: a.value.string_value or a.value.int_value for a in of.attributes}
+
+
+@contextmanager
+def collecting() -> Iterator[tuple[Collector, str]]:
+    """A collector that listens, and its address."""
+    collector, server = Collector(), grpc.server(futures.ThreadPoolExecutor(2))
+    trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    try:
+        yield collector, f"http://127.0.0.1:{port}"
+    finally:
+        server.stop(None).wait()
+
+
 def test_a_call_is_a_span_of_its_callers_trace(job_world: JobWorld) -> None:
-    with collecting() as collector:
-        environment = {**PROMPT, "OTEL_EXPORTER_OTLP_ENDPOINT": f"http://{collector.address}"}
+    with collecting() as (collector, address):
+        environment = {**PROMPT, "OTEL_EXPORTER_OTLP_ENDPOINT": address}
         with (
             job_world.server("state", environment=environment) as server,
             grpc.insecure_channel(server.address) as channel,
@@ -33,16 +69,14 @@ def test_a_call_is_a_span_of_its_callers_trace(job_world: JobWorld) -> None:
             )
             with pytest.raises(grpc.RpcError):
                 compare(pair(checkpoint={"name": "nothing"}))
-            wait_until(lambda: len(collector.received) == 2, "spans are missing")
-            done, failed = collector.received
+            wait_until(lambda: len(collector.spans) == 2, "spans are missing")
+            done, failed = collector.spans
             line = server.wait_for_log(lambda one: one["event"] == "rpc" and one["code"] == "OK")
             exemplars = _exemplars(server)
-    assert {one.service for one in collector.received} == {"acpc-server"}
-    assert {one.span.name for one in collector.received} == {
-        "acpc.v1.DiagnosticService/ComparePair"
-    }
-    assert (done.span.trace_id.hex(), done.parent.hex()) == (TRACE, ABOVE)
-    assert done.attributes == {
+    assert collector.services == {"acpc-server"}
+    assert {span.name for span in collector.spans} == {"acpc.v1.DiagnosticService/ComparePair"}
+    assert (done.trace_id.hex(), done.parent_span_id.hex()) == (TRACE, ABOVE)
+    assert attributes(done) == {
         "rpc.system": "grpc",
         "rpc.service": "acpc.v1.DiagnosticService",
         "rpc.method": "ComparePair",
@@ -51,8 +85,8 @@ def test_a_call_is_a_span_of_its_callers_trace(job_world: JobWorld) -> None:
     }
     assert line["trace_id"] == TRACE
     assert TRACE in exemplars
-    assert (failed.failed, failed.parent) == ("NOT_FOUND", b"")
-    assert failed.attributes["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
+    assert (failed.status.message, failed.parent_span_id) == ("NOT_FOUND", b"")
+    assert attributes(failed)["rpc.grpc.status_code"] == grpc.StatusCode.NOT_FOUND.value[0]
 
 
 def _exemplars(server: ServerProcess) -> set[str]:

@@ -1,21 +1,16 @@
-"""A server on a Unix socket: both clients, the probe, and credentials."""
+"""A server on a Unix socket: both clients, and credentials."""
 
 import asyncio
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-import processes
 import pytest
 import wire
 from acpc_client import AcpcClient, AsyncAcpcClient, GaussianNoise, PairComparison
 from acpc_client.errors import Unauthenticated
 from acpc_server.access import Role, create_key
 from served_world import ServedWorld
-from waiting import GENEROUS_SECONDS
-
-PROBE = [sys.executable, "-m", "acpc_server.health_check", "--timeout", str(GENEROUS_SECONDS)]
 
 
 @pytest.fixture
@@ -25,9 +20,7 @@ def path() -> Iterator[Path]:
         yield Path(folder) / "acpc.sock"
 
 
-def test_both_clients_and_the_probe_and_a_restart(
-    world: ServedWorld, path: Path, tmp_path: Path
-) -> None:
+def test_both_clients_and_a_restart(world: ServedWorld, path: Path, tmp_path: Path) -> None:
     arguments = ("lewm", wire.frames(2), wire.blocks(3))
     with world.server(tmp_path, host=f"unix:{path}") as served:
         with AcpcClient(f"unix:{path}") as client:
@@ -39,8 +32,6 @@ def test_both_clients_and_the_probe_and_a_restart(
 
         two = asyncio.run(ask())
         assert one.results == two.results
-        probed = processes.run([*PROBE, "--host", f"unix:{path}"])
-        assert "SERVING" in probed.stdout
         served.kill()
         assert path.is_socket()
         served.start()

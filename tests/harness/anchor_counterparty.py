@@ -3,28 +3,18 @@
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
-from concurrent import futures
 from typing import Any
 
 import anchor_wire
 import grpc
 import numpy as np
+import wire
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
-from acpc.v1 import tensor_pb2
 from google.rpc import status_pb2
 from grpc_status import rpc_status
 
-DTYPES = {
-    tensor_pb2.DTYPE_UINT8: "u1",
-    tensor_pb2.DTYPE_INT64: "<i8",
-    tensor_pb2.DTYPE_FLOAT32: "<f4",
-    tensor_pb2.DTYPE_FLOAT64: "<f8",
-}
-
-
-def array(tensor: tensor_pb2.Tensor, data: bytes) -> np.ndarray:
-    return np.frombuffer(data, DTYPES[tensor.dtype]).reshape(tuple(tensor.shape))
+DTYPES = {code: name for name, code in wire.CODES.items()}
 
 
 class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
@@ -94,9 +84,8 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
             if name == "frames":
                 packed = [shard.frame_compression == pb.COMPRESSION_ZLIB for shard in kept]
                 data = [zlib.decompress(d) if z else d for d, z in zip(data, packed, strict=True)]
-            arrays[name] = np.concatenate(
-                [array(*pair) for pair in zip(tensors, data, strict=True)]
-            )
+            shape = (-1, *tensors[0].shape[1:])
+            arrays[name] = np.frombuffer(b"".join(data), DTYPES[tensors[0].dtype]).reshape(shape)
         digest = anchor_wire.digest(arrays, header.history)
         if self.lies:
             digest = digest[::-1]
@@ -148,13 +137,3 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
     def _known(self, digest: str, context: grpc.ServicerContext) -> None:
         if digest not in self.sets:
             context.abort(grpc.StatusCode.NOT_FOUND, "no such set")
-
-
-def serve_anchors(servicer: AnchorCounterparty) -> tuple[grpc.Server, str]:
-    """A started server and its target, on a free port of this host."""
-    limit = [("grpc.max_receive_message_length", 64 * 2**20)]
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limit)
-    pb_grpc.add_AnchorServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    return server, f"127.0.0.1:{port}"

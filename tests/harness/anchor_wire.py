@@ -57,11 +57,24 @@ def shard(start: int = 0, stop: int = 4, **changed: Any) -> pb.UploadAnchorsRequ
     fields: dict[str, Any] = {name: wire.tensor(array) for name, array in arrays.items()}
     fields["frames"].data = zlib.compress(fields["frames"].data)
     fields |= {"offset": start, "frame_compression": pb.COMPRESSION_ZLIB, **changed}
-    given = {name: value for name, value in fields.items() if value is not None}
-    message = pb.AnchorShard(**given)
-    if "frame_crc32" not in changed:
+    return sealed(**{name: value for name, value in fields.items() if value is not None})
+
+
+def sealed(**fields: Any) -> pb.UploadAnchorsRequest:
+    """A shard of these fields, with the checksum of its frames."""
+    message = pb.AnchorShard(**{"frame_compression": pb.COMPRESSION_NONE, **fields})
+    if "frame_crc32" not in fields:
         message.frame_crc32 = zlib.crc32(message.frames.data)
     return pb.UploadAnchorsRequest(shard=message)
+
+
+def further(name: str, array: np.ndarray, packed: bool = False) -> pb.ShardArray:
+    """An array beside the six that every shard has."""
+    values = wire.tensor(array)
+    if packed:
+        values.data = zlib.compress(values.data)
+    crc = zlib.crc32(values.data)
+    return pb.ShardArray(name=name, values=values, compression=1 + packed, crc32=crc)
 
 
 def upload(request_id: str = "", cut: int = 4, **changed: object) -> Iterator[Any]:

@@ -5,12 +5,13 @@ import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent import futures
+from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
-from acpc.v1 import checkpoint_service_pb2 as checkpoints
 from acpc.v1 import (
+    anchor_service_pb2_grpc,
     checkpoint_service_pb2_grpc,
     dataset_service_pb2_grpc,
     diagnostic_service_pb2_grpc,
@@ -18,6 +19,7 @@ from acpc.v1 import (
     scoring_service_pb2_grpc,
     study_service_pb2_grpc,
 )
+from acpc.v1 import checkpoint_service_pb2 as checkpoints
 from acpc.v1 import dataset_service_pb2 as datasets
 from acpc.v1 import diagnostic_service_pb2 as diagnostics
 from client_messages import RECEIPT, operation, status, study_operation, tensor
@@ -309,20 +311,37 @@ class Counterparty(
         return empty_pb2.Empty()
 
 
+SERVICES = {
+    anchor_service_pb2_grpc.AnchorServiceServicer:
+        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server,
+    diagnostic_service_pb2_grpc.DiagnosticServiceServicer:
+        diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server,
+    dataset_service_pb2_grpc.DatasetServiceServicer:
+        dataset_service_pb2_grpc.add_DatasetServiceServicer_to_server,
+    checkpoint_service_pb2_grpc.CheckpointServiceServicer:
+        checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server,
+    scoring_service_pb2_grpc.ScoringServiceServicer:
+        scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server,
+    study_service_pb2_grpc.StudyServiceServicer:
+        study_service_pb2_grpc.add_StudyServiceServicer_to_server,
+    operations_pb2_grpc.OperationsServicer: operations_pb2_grpc.add_OperationsServicer_to_server,
+}  # fmt: skip
+
+
 def serve(
-    servicer: Counterparty,
+    servicer: object,
     credentials: grpc.ServerCredentials | None = None,
     address: str = "127.0.0.1:0",
-) -> Any:
-    """A started server and its target, by default on a free port of this host."""
+) -> tuple[grpc.Server, str]:
+    """A started server of every service that ``servicer`` is of, and its target.
+
+    By default on a free port of this host.
+    """
     limits = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
     server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limits)
-    diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server(servicer, server)
-    dataset_service_pb2_grpc.add_DatasetServiceServicer_to_server(servicer, server)
-    checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server(servicer, server)
-    scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server(servicer, server)
-    study_service_pb2_grpc.add_StudyServiceServicer_to_server(servicer, server)
-    operations_pb2_grpc.add_OperationsServicer_to_server(servicer, server)
+    for kind, add in SERVICES.items():
+        if isinstance(servicer, kind):
+            add(servicer, server)
     if credentials is None:
         port = server.add_insecure_port(address)
     else:
@@ -330,3 +349,11 @@ def serve(
     server.start()
     host = "127.0.0.1" if credentials is None else "localhost"  # as its certificate says
     return server, f"{host}:{port}"
+
+
+@contextmanager
+def served(servicer: object) -> Iterator[str]:
+    """The target of a counterparty that listens."""
+    server, target = serve(servicer)
+    yield target
+    server.stop(None).wait()

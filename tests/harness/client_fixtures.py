@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
-from client_counterparty import Counterparty, serve
+from client_counterparty import Counterparty, served
 from server_process import free_port
 
 
@@ -15,9 +15,8 @@ def counterparty() -> Counterparty:
 
 @pytest.fixture
 def target(counterparty: Counterparty) -> Iterator[str]:
-    server, address = serve(counterparty)
-    yield address
-    server.stop(None).wait()
+    with served(counterparty) as address:
+        yield address
 
 
 @pytest.fixture

@@ -4,11 +4,12 @@ from typing import Any
 
 import grpc
 import numpy as np
-from acpc.v1 import receipt_pb2, study_service_pb2, tensor_pb2
+from acpc.v1 import receipt_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from google.longrunning import operations_pb2
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
+from wire import tensor
 
 RECEIPT = receipt_pb2.Receipt(
     checkpoint_digest="c" * 64,
@@ -33,11 +34,6 @@ def retry_info(seconds: float) -> error_details_pb2.RetryInfo:
     info = error_details_pb2.RetryInfo()
     info.retry_delay.FromNanoseconds(round(seconds * 1e9))
     return info
-
-
-def tensor(values: np.ndarray) -> tensor_pb2.Tensor:
-    code = getattr(tensor_pb2, f"DTYPE_{values.dtype.name.upper()}")
-    return tensor_pb2.Tensor(dtype=code, shape=values.shape, data=values.tobytes())
 
 
 def sure(

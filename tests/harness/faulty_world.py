@@ -29,7 +29,7 @@ class FaultyWorld:
     def inject(self, state: str, fault: str) -> None:
         """Have every call of its checkpoints but ``sound`` fail from now on.
 
-        ``hang 5`` holds up a checkpoint's fifth call since it was loaded, and those after it.
+        ``hang 5`` holds up a checkpoint's fifth call from now on, and those after it.
         """
         self._fault(f"{state}.hangs").unlink(missing_ok=True)
         fresh = self._fault(f"{state}.fresh")

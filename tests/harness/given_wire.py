@@ -3,18 +3,18 @@
 Nothing of the client.
 """
 
-import zlib
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import anchor_wire
 import numpy as np
 import planning_wire
 import wire
 from acpc.arrays import NDArray
-from acpc.v1 import anchor_service_pb2, perturbation_pb2
 from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1 import perturbation_pb2
 from public_prejepa import TINY, public_prejepa, write_prejepa
 
 PROPRIO, VIEWS, PROBES, ANCHORS = 4, 2, 2, 4
@@ -111,32 +111,21 @@ def extras(count: int = ANCHORS, steps: int = wire.HISTORY + wire.HORIZON) -> di
     }
 
 
-def sealed(name: str, values: np.ndarray, packed: bool = False) -> anchor_service_pb2.ShardArray:
-    """An array as a shard has it."""
-    tensor = wire.tensor(values)
-    if packed:
-        tensor.data = zlib.compress(tensor.data)
-    return anchor_service_pb2.ShardArray(
-        name=name, values=tensor, compression=1 + packed, crc32=zlib.crc32(tensor.data)
-    )
-
-
 def upload(request_id: str = "", **changed: object) -> Iterator[Any]:
     """A set that every checkpoint of the small world can be scored on, in one shard."""
-    header = {"anchors": ANCHORS, "history": wire.HISTORY, "horizon": wire.HORIZON}
-    yield anchor_service_pb2.UploadAnchorsRequest(header={"request_id": request_id, **header})
+    yield anchor_wire.header(
+        request_id, anchors=ANCHORS, history=wire.HISTORY, horizon=wire.HORIZON
+    )
     rng, steps = np.random.default_rng(11), wire.HISTORY + wire.HORIZON
-    frames = wire.tensor(wire.frames(ANCHORS * steps).reshape(ANCHORS, steps, 28, 28, 3))
     fields = {
-        "frames": frames,
-        "frame_compression": anchor_service_pb2.COMPRESSION_NONE,
-        "frame_crc32": zlib.crc32(frames.data),
+        "frames": wire.tensor(wire.frames(ANCHORS * steps).reshape(ANCHORS, steps, 28, 28, 3)),
         "action_blocks": wire.tensor(floats(ANCHORS, steps - 1, wire.WIDTH)),
         "endpoint_states": wire.tensor(rng.standard_normal((ANCHORS, 2))),
         "labels": wire.tensor(np.arange(ANCHORS) % 2),
         "anchor_ids": wire.tensor(np.arange(ANCHORS)),
         "extras": [
-            sealed(name, values, packed=name == "views/night") for name, values in extras().items()
+            anchor_wire.further(name, values, packed=name == "views/night")
+            for name, values in extras().items()
         ],
     }
-    yield anchor_service_pb2.UploadAnchorsRequest(shard={**fields, **changed})
+    yield anchor_wire.sealed(**{**fields, **changed})

@@ -14,25 +14,24 @@ import hashlib
 import json
 import sys
 import tempfile
-import time
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anchor_wire
 import grpc
 import numpy as np
 import wire
-from acpc.v1 import (
-    anchor_service_pb2,
-    anchor_service_pb2_grpc,
-    diagnostic_service_pb2_grpc,
-    scoring_service_pb2,
-    scoring_service_pb2_grpc,
-    study_service_pb2,
-    study_service_pb2_grpc,
-)
+from acpc.v1 import anchor_service_pb2_grpc, diagnostic_service_pb2_grpc
 from acpc.v1 import diagnostic_service_pb2 as pb
+from acpc.v1.scoring_service_pb2 import (
+    ScoreCheckpointRequest,
+    ScoreCheckpointResponse,
+    ScoreProtocol,
+)
+from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
+from acpc.v1.study_service_pb2 import RunStudyRequest, RunStudyResponse
+from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from google.protobuf.message import Message
 from server_process import ServerProcess
@@ -64,41 +63,44 @@ def write_world(folder: Path) -> Path:
     return folder
 
 
-def moment(**changed: object) -> dict[str, Any]:
+def frames(*shape: int, seed: int = 0) -> np.ndarray:
+    """Random frames (*shape, 32, 32, 3)."""
+    drawn = wire.frames(int(np.prod(shape)), height=SIDE, width=SIDE, seed=seed)
+    return drawn.reshape(*shape, SIDE, SIDE, 3)
+
+
+def moment() -> dict[str, Any]:
     """What every planner's request has."""
+    goal = frames(1, seed=8)[0]
     return {
         "checkpoint": wire.checkpoint(GOOD),
-        "history": wire.tensor(wire.frames(HISTORY, height=SIDE, width=SIDE)),
+        "history": wire.tensor(frames(HISTORY)),
         "past_blocks": wire.tensor(wire.blocks(HISTORY - 1)),
-        "goal": pb.Goal(frame=wire.tensor(wire.frames(1, height=SIDE, width=SIDE, seed=8)[0])),
+        "goal": pb.Goal(frame=wire.tensor(goal)),
         "perturbations": wire.several(wire.noise(1e-4), wire.noise(0.05), draws=3, seed=3),
-        **changed,
     }
 
 
-def pool(count: int = 64, seed: int = 4) -> Message:
+def pool(count: int = 64) -> Message:
     """Candidates (count, 5, 10)."""
-    return wire.tensor(
-        np.random.default_rng(seed).standard_normal((count, HORIZON, WIDTH), np.float32)
-    )
+    shape = (count, HORIZON, WIDTH)
+    return wire.tensor(np.random.default_rng(4).standard_normal(shape, np.float32))
 
 
 def interactive() -> Iterator[tuple[str, str, list[Any]]]:
     """Name, method and messages of each call of the diagnostic service."""
-    history = wire.tensor(wire.frames(HISTORY, height=SIDE, width=SIDE))
     blocks = wire.tensor(wire.blocks(HISTORY + 7))
-    pair = {"checkpoint": wire.checkpoint(GOOD), "history": history, "action_blocks": blocks}
+    pair = {
+        "checkpoint": wire.checkpoint(GOOD),
+        "history": wire.tensor(frames(HISTORY)),
+        "action_blocks": blocks,
+    }
     both = wire.several(wire.noise(), wire.blur(), draws=2, seed=4, anchor=2)
     yield "pair", "ComparePair", [pb.ComparePairRequest(**pair, perturbations=both)]
-    views = wire.tensor(
-        wire.frames(2 * HISTORY, height=SIDE, width=SIDE, seed=5).reshape(2, HISTORY, SIDE, SIDE, 3)
-    )
+    views = wire.tensor(frames(2, HISTORY, seed=5))
     yield "pair of views", "ComparePair", [pb.ComparePairRequest(**pair, explicit_views=views)]
-    yield (
-        "pool",
-        "CertifyPool",
-        [pb.CertifyPoolRequest(**moment(), candidates=pool(), elite_count=8)],
-    )
+    certify = pb.CertifyPoolRequest(**moment(), candidates=pool(), elite_count=8)
+    yield "pool", "CertifyPool", [certify]
     rough = {"norm": pb.NORM_L1, "squared": False, "weight": 0.1, "step_weights": [0.2] * HORIZON}
     asked = {
         "objective": {"terms": [{}, rough], "control_weights": [0.01]},
@@ -108,33 +110,19 @@ def interactive() -> Iterator[tuple[str, str, list[Any]]]:
         "infeasible": [1, 4],
         "elite_count": 4,
     }
-    yield (
-        "objective",
-        "CertifyPool",
-        [pb.CertifyPoolRequest(**moment(), candidates=pool(24), **asked)],
-    )
-    shape = (HORIZON, WIDTH)
-    proposal = {
-        "mean": wire.tensor(np.full(shape, 0.5, np.float32)),
-        "std": wire.tensor(np.full(shape, 2.0, np.float32)),
-        "candidates": 24,
-        "seed": 6,
-    }
-    yield (
-        "plan",
-        "Plan",
-        [
-            pb.PlanRequest(start=pb.PlanStart(**moment(), elite_count=4)),
-            pb.PlanRequest(pool={"candidates": pool(24)}),
-            pb.PlanRequest(pool={"iteration": 1, "proposal": proposal}),
-        ],
-    )
+    certify = pb.CertifyPoolRequest(**moment(), candidates=pool(24), **asked)
+    yield "objective", "CertifyPool", [certify]
+    mean, std = (wire.tensor(np.full((HORIZON, WIDTH), x, np.float32)) for x in (0.5, 2.0))
+    proposal = {"mean": mean, "std": std, "candidates": 24, "seed": 6}
+    plan = [
+        pb.PlanRequest(start=pb.PlanStart(**moment(), elite_count=4)),
+        pb.PlanRequest(pool={"candidates": pool(24)}),
+        pb.PlanRequest(pool={"iteration": 1, "proposal": proposal}),
+    ]
+    yield "plan", "Plan", plan
     budget = pb.CemBudget(candidates=24, elites=4, iterations=4, horizon=HORIZON)
-    yield (
-        "paired",
-        "PlanPaired",
-        [pb.PlanPairedRequest(**moment(), budget=budget, sampling_seed=1, choices=True)],
-    )
+    paired = pb.PlanPairedRequest(**moment(), budget=budget, sampling_seed=1, choices=True)
+    yield "paired", "PlanPaired", [paired]
 
 
 def score(**changed: object) -> Message:
@@ -145,25 +133,20 @@ def score(**changed: object) -> Message:
         "dataset": {"dataset": "two-room.h5", "task": "two-room.yaml", "count": 20},
         "perturbation": wire.noise(0.05),
         "protocol": {"draws": 2},
-        **changed,
     }
-    return scoring_service_pb2.ScoreCheckpointRequest(
-        **{name: value for name, value in fields.items() if value is not None}
-    )
+    return wire.score(**{**fields, **changed})
 
 
 def study(**kind: object) -> Message:
     """A request for a study of 8 anchors."""
     anchors = {"dataset": "two-room.h5", "task": "two-room.yaml", "count": 8}
-    return study_service_pb2.RunStudyRequest(
-        checkpoint=wire.checkpoint(GOOD), dataset=anchors, **kind
-    )
+    return RunStudyRequest(checkpoint=wire.checkpoint(GOOD), dataset=anchors, **kind)
 
 
 def jobs(anchor_set: str) -> Iterator[tuple[str, Any]]:
     """Name and request of each job."""
     composed = {"parts": [{"brightness": {"change": 0.2}}, {"gaussian_blur": {"kernel_size": 3}}]}
-    released = scoring_service_pb2.ScoreProtocol(draws=2, reading=2)
+    released = ScoreProtocol(draws=2, reading=2)
     yield "score", score()
     yield "score released", score(protocol=released, reference=None)
     yield "score composed", score(perturbation={"composition": composed})
@@ -184,39 +167,15 @@ def jobs(anchor_set: str) -> Iterator[tuple[str, Any]]:
 def upload() -> Iterator[Any]:
     """Four anchors with a group of views."""
     count, steps = 4, HISTORY + 4
-    yield anchor_service_pb2.UploadAnchorsRequest(
-        header={"anchors": count, "history": HISTORY, "horizon": 4}
-    )
-    shape = (SIDE, SIDE, 3)
-    frames = wire.tensor(
-        wire.frames(count * steps, height=SIDE, width=SIDE).reshape(count, steps, *shape)
-    )
-    views = wire.tensor(
-        wire.frames(count * 2 * HISTORY, height=SIDE, width=SIDE, seed=9).reshape(
-            count, 2, HISTORY, *shape
-        )
-    )
+    yield anchor_wire.header(anchors=count, history=HISTORY, horizon=4)
     rng = np.random.default_rng(11)
-    yield anchor_service_pb2.UploadAnchorsRequest(
-        shard={
-            "frames": frames,
-            "frame_compression": anchor_service_pb2.COMPRESSION_NONE,
-            "frame_crc32": zlib.crc32(frames.data),
-            "action_blocks": wire.tensor(
-                rng.standard_normal((count, steps - 1, WIDTH), np.float32)
-            ),
-            "endpoint_states": wire.tensor(rng.standard_normal((count, 2))),
-            "labels": wire.tensor(np.arange(count) % 2),
-            "anchor_ids": wire.tensor(np.arange(count)),
-            "extras": [
-                {
-                    "name": "views/night",
-                    "values": views,
-                    "compression": anchor_service_pb2.COMPRESSION_NONE,
-                    "crc32": zlib.crc32(views.data),
-                }
-            ],
-        }
+    yield anchor_wire.sealed(
+        frames=wire.tensor(frames(count, steps)),
+        action_blocks=wire.tensor(rng.standard_normal((count, steps - 1, WIDTH), np.float32)),
+        endpoint_states=wire.tensor(rng.standard_normal((count, 2))),
+        labels=wire.tensor(np.arange(count) % 2),
+        anchor_ids=wire.tensor(np.arange(count)),
+        extras=[anchor_wire.further("views/night", frames(count, 2, HISTORY, seed=9))],
     )
 
 
@@ -249,38 +208,28 @@ def answers(datasets: Path, state: Path) -> dict[str, Values]:
     ):
         diagnostics = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
         for name, method, messages in interactive():
-            call = getattr(diagnostics, method)
-            answered = (
-                list(call(iter(messages), timeout=300))
-                if method == "Plan"
-                else [call(messages[0], timeout=300)]
-            )
-            for index, answer in enumerate(answered):
-                asked[f"{name} {index}" if len(answered) > 1 else name] = values(answer)
+            call, several = getattr(diagnostics, method), method == "Plan"
+            answered = call(iter(messages) if several else messages[0], timeout=300)
+            for index, answer in enumerate(answered if several else [answered]):
+                asked[f"{name} {index}" if several else name] = values(answer)
         anchors = anchor_service_pb2_grpc.AnchorServiceStub(channel)
         made = anchors.UploadAnchors(upload(), timeout=300).anchor_set
         asked["upload"] = {"digest": made.digest}
-        submit = {
-            "ScoreCheckpointRequest": scoring_service_pb2_grpc.ScoringServiceStub(
-                channel
-            ).ScoreCheckpoint,
-            "RunStudyRequest": study_service_pb2_grpc.StudyServiceStub(channel).RunStudy,
-        }
+        submit: dict[type, Any] = {
+            RunStudyRequest: (StudyServiceStub(channel).RunStudy, RunStudyResponse),
+            ScoreCheckpointRequest: (
+                ScoringServiceStub(channel).ScoreCheckpoint, ScoreCheckpointResponse
+            ),
+        }  # fmt: skip
         operations = operations_pb2_grpc.OperationsStub(channel)
         for name, request in jobs(made.digest):
-            kind = request.DESCRIPTOR.name
-            operation = submit[kind](request, timeout=300)
-            while not operation.done:
-                time.sleep(0.05)
-                operation = operations.GetOperation(
-                    operations_pb2.GetOperationRequest(name=operation.name), timeout=300
-                )
-            answer = (
-                scoring_service_pb2.ScoreCheckpointResponse()
-                if kind == "ScoreCheckpointRequest"
-                else study_service_pb2.RunStudyResponse()
-            )
-            assert operation.response.Unpack(answer), operation.error
+            method, kind = submit[type(request)]
+            done = method(request, timeout=300)
+            while not done.done:
+                wait = operations_pb2.WaitOperationRequest(name=done.name)
+                done = operations.WaitOperation(wait, timeout=600)
+            answer = kind()
+            assert done.response.Unpack(answer), done.error
             asked[name] = values(answer)
     return asked
 

@@ -18,9 +18,8 @@ from acpc_server.evidence.confident import ConfidentVerdict
 from acpc_server.evidence.numbers import Numbers
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
-from synthetic_scores import MARGIN, PAIRED_NUMBERS, QUANTILE
+from synthetic_scores import MARGIN, PAIRED_NUMBERS, QUANTILE, Trio, numbers_of
 
-Trio = tuple[CheckpointSample, CheckpointSample, np.ndarray]
 NAMES = ("ir_raw", "ir_relative", "sr")
 SPREAD, SPREAD_APART = 0.35, 0.5
 
@@ -223,23 +222,7 @@ def hard_truth(
 ) -> tuple[dict[str, float], dict[str, float]]:
     """The numbers of a population's first checkpoint, in units of the second, and differences."""
     generator = np.random.default_rng(99)
-    drawn = [make(generator) for _ in range(sets)]
-    radii = [[one[0].radius, one[1].radius, one[2]] for one in drawn]
-    first, second, reference = (
-        float(np.quantile(np.concatenate(of), QUANTILE)) for of in zip(*radii, strict=True)
-    )
-    srs = [
-        np.concatenate([one[side].distance[one[side].eligible] for one in drawn]) > ir + MARGIN
-        for side, ir in enumerate((first, second))
-    ]
-    own = {"ir_raw": first, "ir_relative": first / second, "sr": float(srs[0].mean())}
-    change = second - first
-    return own, {
-        "ir_raw": change,
-        "ir_ratio": second / first,
-        "ir_relative": change / reference,
-        "sr": float(srs[1].mean() - srs[0].mean()),
-    }
+    return numbers_of([make(generator) for _ in range(sets)])
 
 
 def covered(

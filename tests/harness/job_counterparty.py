@@ -3,7 +3,6 @@
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,7 +10,7 @@ import grpc
 import pytest
 from acpc.v1 import checkpoint_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from client_counterparty import Counterparty, serve
+from client_counterparty import Counterparty, served
 from client_messages import operation, score_response, status
 from google.rpc import status_pb2
 from grpc_status import rpc_status
@@ -116,14 +115,6 @@ class JobParty(Counterparty):
         cancelled = job.fate.code == grpc.StatusCode.CANCELLED.value[0]
         state = pb.JOB_STATE_CANCELLED if cancelled else pb.JOB_STATE_FAILED
         return operation(name, 2, state=state, error=job.fate)
-
-
-@contextmanager
-def served(party: JobParty) -> Iterator[str]:
-    """The target of a counterparty that listens."""
-    server, address = serve(party)
-    yield address
-    server.stop(None).wait()
 
 
 @pytest.fixture

@@ -65,7 +65,7 @@ class Desk:
 
 def ended(service: JobService, job_id: str) -> Job:
     told: queue.Queue[Job | AcpcError | None] = queue.Queue()
-    following = service.follow(job_id, told.put)
+    following = service.follow(service.find(job_id), told.put)
     try:
         while True:
             news = told.get(timeout=GENEROUS_SECONDS)

@@ -8,6 +8,8 @@ from pathlib import Path
 import grpc
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import scoring_service_pb2_grpc as pb_grpc
+from acpc.v1 import study_service_pb2
+from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from google.longrunning import operations_pb2, operations_pb2_grpc
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
@@ -86,10 +88,15 @@ class JobCaller:
 
     def __init__(self, channel: grpc.Channel) -> None:
         self.scoring = pb_grpc.ScoringServiceStub(channel)
+        self.studies = StudyServiceStub(channel)
         self.operations = operations_pb2_grpc.OperationsStub(channel)
 
-    def submit(self, request: pb.ScoreCheckpointRequest) -> operations_pb2.Operation:
-        return self.scoring.ScoreCheckpoint(request, timeout=GENEROUS_SECONDS)
+    def submit(
+        self, request: pb.ScoreCheckpointRequest | study_service_pb2.RunStudyRequest
+    ) -> operations_pb2.Operation:
+        score = isinstance(request, pb.ScoreCheckpointRequest)
+        method = self.scoring.ScoreCheckpoint if score else self.studies.RunStudy
+        return method(request, timeout=GENEROUS_SECONDS)
 
     def get(self, name: str) -> operations_pb2.Operation:
         return self.operations.GetOperation(operations_pb2.GetOperationRequest(name=name))

@@ -9,6 +9,7 @@ import pixel_reference as pixels
 import torch
 from acpc.arrays import NDArray
 from acpc.contract import (
+    CandidatePool,
     CheckpointRef,
     CostReduction,
     GaussianNoise,
@@ -18,9 +19,10 @@ from acpc.contract import (
     Perturbation,
     PerturbationSet,
     PlanStart,
+    PoolCertificate,
 )
 from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
-from acpc_server.interactive import EncodedMoment, PairComparer, Planner
+from acpc_server.interactive import EncodedMoment, Moment, PairComparer, Planner, pool_work
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -103,6 +105,17 @@ class PlanningWorld:
     @staticmethod
     def reference(model: int = 0) -> ReferenceModel:
         return ReferenceModel.of(public_config("shallow"), model)
+
+
+def certify_pool(
+    opened: Moment | EncodedMoment,
+    candidates: NDArray[np.float32],
+    context: RequestContext,
+    given: CandidatePool | None = None,
+) -> PoolCertificate:
+    """Certify a pool in this thread."""
+    moment = opened if isinstance(opened, Moment) else opened.asked
+    return moment.engine.run(pool_work(opened, candidates, context, given), context)
 
 
 @dataclass(frozen=True)

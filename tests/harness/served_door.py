@@ -6,7 +6,7 @@ from typing import Any
 
 import grpc
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Call, Door, Limits, ReadLimit, Workers
+from acpc_server.rpc import Call, Door, Limits, ReadLimit, Service, Workers
 from google.protobuf.descriptor import ServiceDescriptor
 
 
@@ -21,9 +21,9 @@ def served(
     message_seconds: float = 5.0,
     threads: int = 4,
     metrics: Metrics | None = None,
-    check: Callable[[Call], None] = lambda _: None,
-    holds: Sequence[str] = (),
-    **given: Any,
+    check: Callable[[Call], None] | None = None,
+    uploads: Sequence[str] = (),
+    identify: Any = None,
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Limits`` and ``Door``."""
     limits = Limits(
@@ -33,10 +33,10 @@ def served(
         held_bytes=held_bytes,
         limit=ReadLimit(message_seconds),
     )
-    door = Door(metrics or Metrics(), limits, **given)
+    door = Door(metrics or Metrics(), identify)
     workers = Workers(threads)
     for service, servicer in services.items():
-        door.add(service, servicer, workers, check=check, holds=holds)
+        door.add(service, Service(servicer, limits, workers, check, uploads))
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

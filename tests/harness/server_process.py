@@ -51,7 +51,7 @@ class ServerProcess:
         given: dict[str, object] = {
             "checkpoint_root": checkpoint_root, "dataset_root": dataset_root,
             "state_dir": state_dir, "port": 0, "metrics_port": 0, "device": "cpu",
-            "torch_threads": 1, "lame_duck_seconds": 0, **flags,
+            "lame_duck_seconds": 0, **flags,
         }  # fmt: skip
         program = Path(sys.executable).with_name("acpc-server")
         self.command = [str(program), "serve"]

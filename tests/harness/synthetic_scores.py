@@ -1,6 +1,6 @@
 """Draws synthetic scores whose true IR, relative IR and SR are known, to test intervals on."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -8,6 +8,7 @@ import numpy as np
 from acpc_server.evidence import CheckpointSample
 
 NEIGHBOURHOOD, QUANTILE, MARGIN, DRAWS = 0.35, 0.9, 0.1, 5
+Trio = tuple[CheckpointSample, CheckpointSample, np.ndarray]
 
 
 @dataclass(frozen=True)
@@ -147,9 +148,7 @@ def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:
     return replace(population, distance=population.distance * float(factor))
 
 
-def trio(
-    population: Population, generator: np.random.Generator
-) -> tuple[CheckpointSample, CheckpointSample, np.ndarray]:
+def trio(population: Population, generator: np.random.Generator) -> Trio:
     """Two checkpoints on the same anchors, and the radii of the reference of both.
 
     The first has the reference's place in ``experiment``, so its median radius is 1.
@@ -168,26 +167,29 @@ def trio(
 PAIRED_NUMBERS = ("ir_raw", "ir_ratio", "ir_relative", "sr")
 
 
-@cache
-def paired_truth(population: Population, sets: int = 3000, seed: int = 1) -> dict[str, float]:
-    """The differences of a population, as ``truth`` has its numbers."""
-    generator = np.random.default_rng(seed)
-    drawn = [trio(population, generator) for _ in range(sets)]
+def numbers_of(drawn: Sequence[Trio]) -> tuple[dict[str, float], dict[str, float]]:
+    """Numbers of the first checkpoint in units of the second, and differences of both."""
     radii = [[one[0].radius, one[1].radius, one[2]] for one in drawn]
     first, second, reference = (
         float(np.quantile(np.concatenate(of), QUANTILE)) for of in zip(*radii, strict=True)
     )
     srs = [
-        np.concatenate([one[side].distance[one[side].eligible] for one in drawn]) > ir + MARGIN
+        float(np.mean(np.concatenate([one[side].distance[one[side].eligible] for one in drawn])
+                      > ir + MARGIN))
         for side, ir in enumerate((first, second))
-    ]
-    change = second - first
-    return {
-        "ir_raw": change,
-        "ir_ratio": second / first,
-        "ir_relative": change / reference,
-        "sr": float(srs[1].mean() - srs[0].mean()),
-    }
+    ]  # fmt: skip
+    ratio, change = second / first, second - first
+    return {"ir_raw": first, "ir_relative": 1 / ratio, "sr": srs[0]}, {
+        "ir_raw": change, "ir_ratio": ratio, "ir_relative": change / reference,
+        "sr": srs[1] - srs[0],
+    }  # fmt: skip
+
+
+@cache
+def paired_truth(population: Population, sets: int = 3000, seed: int = 1) -> dict[str, float]:
+    """The differences of a population, as ``truth`` has its numbers."""
+    generator = np.random.default_rng(seed)
+    return numbers_of([trio(population, generator) for _ in range(sets)])[1]
 
 
 _BETTER = Population(radius=0.8, common=0.8)

@@ -2,18 +2,13 @@
 
 import contextlib
 import socket
-import ssl
 import struct
 import threading
 import time
-from collections import Counter
 from typing import Self
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = (
-    *(0x0, 0x1, 0x3, 0x4, 0x6),
-    *(0x7, 0x8, 0x9),
-)
+DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x6, 0x8
 ACK = END_STREAM = 0x1
 END_HEADERS = 0x4
 INITIAL_WINDOW_SIZE = 0x4
@@ -25,11 +20,6 @@ CANCEL = 8
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
     """A frame, whatever it says."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
-
-
-def literal(name: bytes, value: bytes) -> bytes:
-    """A header field of HPACK, literal and not to be indexed."""
-    return b"\x00" + _string(name) + _string(value)
 
 
 def _string(text: bytes) -> bytes:
@@ -53,7 +43,8 @@ def request_headers(path: str, *more: tuple[bytes, bytes]) -> bytes:
         (b"te", b"trailers"),
         *more,
     )
-    return b"".join(literal(name, value) for name, value in fields)
+    # Each literal and not to be indexed, as HPACK has it.
+    return b"".join(b"\x00" + _string(name) + _string(value) for name, value in fields)
 
 
 def message(data: bytes, *, compressed: bool = False, length: int | None = None) -> bytes:
@@ -62,32 +53,19 @@ def message(data: bytes, *, compressed: bool = False, length: int | None = None)
 
 
 class Connection:
-    """One connection; a thread answers SETTINGS and PING and counts what comes.
+    """One connection; a thread answers SETTINGS and PING.
 
     Args:
         address: ``host:port``.
-        reads: Whether anything is read at all.
         window: Initial window that is granted to each stream of answers, bytes.
-        tls: For a server with TLS.
 
     Attributes:
-        seen: Number of frames by kind.
         closed: Set once the server has closed the connection.
     """
 
-    def __init__(
-        self,
-        address: str,
-        *,
-        reads: bool = True,
-        window: int = DEFAULT_WINDOW,
-        tls: ssl.SSLContext | None = None,
-    ) -> None:
+    def __init__(self, address: str, *, window: int = DEFAULT_WINDOW) -> None:
         host, _, port = address.rpartition(":")
         self._socket = socket.create_connection((host, int(port)), timeout=20)
-        if tls is not None:
-            self._socket = tls.wrap_socket(self._socket, server_hostname="localhost")
-        self.seen: Counter[int] = Counter()
         self.closed = threading.Event()
         self._credit: dict[int, int] = {0: DEFAULT_WINDOW}
         self._initial, self._frame_size = DEFAULT_WINDOW, DEFAULT_FRAME
@@ -96,8 +74,7 @@ class Connection:
         self._sending = threading.Lock()
         settings = struct.pack(">HI", INITIAL_WINDOW_SIZE, window)
         self.send(PREFACE + frame(SETTINGS, 0, 0, settings))
-        if reads:
-            threading.Thread(target=self._read, daemon=True).start()
+        threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, data: bytes) -> None:
         """Send bytes as they are; OSError once the server has closed the connection."""
@@ -164,7 +141,6 @@ class Connection:
                 self._moved.notify_all()
 
     def _take(self, kind: int, flags: int, stream: bytes, payload: bytes) -> None:
-        self.seen[kind] += 1
         if kind == SETTINGS and not flags & ACK:
             with self._moved:
                 for at in range(0, len(payload), 6):

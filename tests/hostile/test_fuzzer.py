@@ -9,7 +9,7 @@ import grpc
 import numpy as np
 import pytest
 from cases import LARGE, METHODS, Cases, Names
-from fuzzer import SMALL_LIMITS, Fuzzer, beyond_headers, fuzz
+from fuzzer import PRELOADED, Fuzzer, beyond_headers, fuzz
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
@@ -26,7 +26,7 @@ NAMES = Names("operations/of-nobody", "0" * 64)
 @pytest.fixture(scope="module")
 def server(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     never_written(world.dataset_root / LARGE, 512)
-    with world.server(tmp_path_factory.mktemp("state"), **SMALL_LIMITS) as process:
+    with world.server(tmp_path_factory.mktemp("state"), **PRELOADED) as process:
         yield process
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -27,7 +28,7 @@ RISE_SECONDS = 1.0
 PROBE_SECONDS = 5.0
 RECOVERY_SECONDS = 30.0
 # Until a server has taken up what an attack has sent.
-SETTLE_SECONDS = 2.0
+SETTLE_SECONDS = 1.0
 # Threads, open files and MiB that a server may hold more after an attack than before; a pool of
 # workers keeps its threads.
 SLACK = {"threads": 80, "files": 32, "rss_mib": 512}
@@ -100,68 +101,50 @@ class Caller:
     """Another caller than the attacker, with a connection of its own for every question.
 
     Attributes:
-        metadata: What it sends with every call, an API key for example.
         seconds: How long it waits for an answer.
     """
 
     address: str
     metrics: str = ""
-    metadata: tuple[tuple[str, str], ...] = ()
     seconds: float = PROBE_SECONDS
 
     def questions(self) -> dict[str, Callable[[], object]]:
         """What it asks, by name; each raises when it is not answered in time."""
-        return {
-            "pair": self._pair,
-            "stream": self._stream,
-            "upload": self._upload,
-            "operations": self._operations,
-            "health": self._health,
-            **({"scrape": self._scrape} if self.metrics else {}),
-        }
+        asked = {name: partial(self._ask, method) for name, method in QUESTIONS.items()}
+        return {**asked, **({"scrape": self._scrape} if self.metrics else {})}
 
-    @contextmanager
-    def _channel(self) -> Iterator[grpc.Channel]:
+    def _ask(self, method: Callable[[grpc.Channel, float], object]) -> object:
         options = [("grpc.use_local_subchannel_pool", 1)]
         with grpc.insecure_channel(self.address, options) as channel:
-            yield channel
-
-    @property
-    def _limits(self) -> dict[str, Any]:
-        return {"timeout": self.seconds, "metadata": self.metadata}
-
-    def _pair(self) -> object:
-        with self._channel() as channel:
-            stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
-            return stub.ComparePair(wire.pair(), **self._limits)
-
-    def _stream(self) -> object:
-        request = diagnostic_service_pb2.ComparePairsRequest(pair_id="one", pair=wire.pair())
-        with self._channel() as channel:
-            stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
-            return list(stub.ComparePairs(iter([request]), **self._limits))
-
-    def _upload(self) -> object:
-        with self._channel() as channel:
-            stub = anchor_service_pb2_grpc.AnchorServiceStub(channel)
-            return stub.UploadAnchors(anchor_wire.upload(), **self._limits)
-
-    def _operations(self) -> object:
-        with self._channel() as channel:
-            stub = operations_pb2_grpc.OperationsStub(channel)
-            request = operations_pb2.ListOperationsRequest(page_size=1)
-            return stub.ListOperations(request, **self._limits)
-
-    def _health(self) -> object:
-        with self._channel() as channel:
-            stub = health_pb2_grpc.HealthStub(channel)
-            return stub.Check(health_pb2.HealthCheckRequest(), timeout=self.seconds)
+            return method(channel, self.seconds)
 
     def _scrape(self) -> object:
-        with urllib.request.urlopen(
-            f"http://{self.metrics}/metrics", timeout=self.seconds
-        ) as answer:
+        url = f"http://{self.metrics}/metrics"
+        with urllib.request.urlopen(url, timeout=self.seconds) as answer:
             return answer.read()
+
+
+def _stream(channel: grpc.Channel, seconds: float) -> object:
+    request = diagnostic_service_pb2.ComparePairsRequest(pair_id="one", pair=wire.pair())
+    stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
+    return list(stub.ComparePairs(iter([request]), timeout=seconds))
+
+
+QUESTIONS: dict[str, Callable[[grpc.Channel, float], object]] = {
+    "pair": lambda channel, seconds: diagnostic_service_pb2_grpc.DiagnosticServiceStub(
+        channel
+    ).ComparePair(wire.pair(), timeout=seconds),
+    "stream": _stream,
+    "upload": lambda channel, seconds: anchor_service_pb2_grpc.AnchorServiceStub(
+        channel
+    ).UploadAnchors(anchor_wire.upload(), timeout=seconds),
+    "operations": lambda channel, seconds: operations_pb2_grpc.OperationsStub(
+        channel
+    ).ListOperations(operations_pb2.ListOperationsRequest(page_size=1), timeout=seconds),
+    "health": lambda channel, seconds: health_pb2_grpc.HealthStub(channel).Check(
+        health_pb2.HealthCheckRequest(), timeout=seconds
+    ),
+}
 
 
 def ask(caller: Caller, rounds: int) -> dict[str, dict[str, Any]]:
@@ -195,7 +178,10 @@ def watched(
     rounds: int = 3,
     memory_seconds: float = RECOVERY_SECONDS,
 ) -> dict[str, Any]:
-    """What an attack does to a caller and to the server; the process may die of it."""
+    """What an attack does to a caller and to the server; the process may die of it.
+
+    Its memory may stay with the allocator, and is waited for only so long.
+    """
     before, most = holdings(pid), holdings(pid)
     over = threading.Event()
 
@@ -214,42 +200,26 @@ def watched(
     finally:
         over.set()
         sampler.join()
-    return {
-        "attack": notes,
-        "others": under,
-        "before": before,
-        "most": most,
-        **recovery(caller, pid, before, memory_seconds),
-    }
+    told = {"attack": notes, "others": under, "before": before, "most": most}
+    return {**told, **_recovery(caller, pid, before, memory_seconds)}
 
 
-def recovery(
+def _recovery(
     caller: Caller, pid: int, before: dict[str, int], memory_seconds: float
 ) -> dict[str, Any]:
-    """How long it takes until everybody is answered and the process holds no more than before.
-
-    Its memory may stay with the allocator, and is waited for only so long.
-    """
-    started = time.monotonic()
-    after: dict[str, int] = {}
-    answered = None
+    """How long it takes until everybody is answered and the process holds no more than before."""
+    started, answered = time.monotonic(), None
     while (waited := time.monotonic() - started) < max(RECOVERY_SECONDS, caller.seconds):
         try:
             after = holdings(pid)
         except (OSError, KeyError):
             return {"crashed": True}
-        if answered is None:
-            asked = ask(caller, 1)
-            if all(one["answered"] == "1/1" for one in asked.values()):
-                answered = round(time.monotonic() - started, 1)
+        if answered is None and all(one["answered"] == "1/1" for one in ask(caller, 1).values()):
+            answered = round(time.monotonic() - started, 1)
         held = {name for name in before if after[name] > before[name] + SLACK[name]}
         if answered is not None and (
             not held or (held == {"rss_mib"} and waited >= memory_seconds)
         ):
             break
         time.sleep(0.5)
-    return {
-        "after": after,
-        "answered_again_seconds": answered,
-        "all_given_back": all(after[name] <= before[name] + SLACK[name] for name in before),
-    }
+    return {"after": after, "answered_again_seconds": answered, "all_given_back": not held}

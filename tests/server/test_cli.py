@@ -138,6 +138,6 @@ def test_a_device_that_does_not_exist_is_not_served(tmp_path: Path) -> None:
 
 
 def test_help_breaks_lines_where_the_terminal_ends() -> None:
-    shown = CliRunner().invoke(app, ["hosts", "--help"], env={"COLUMNS": "80"}).stdout
+    shown = CliRunner().invoke(app, ["health", "--help"], env={"COLUMNS": "80"}).stdout
     lines = [line.strip() for line in shown.splitlines()]
-    assert "until its lease ends. The record is only read. Exit code 1 when it cannot be." in lines
+    assert "Exit with 0 when the server serves, with 1 when it does not or cannot be" in lines

@@ -4,14 +4,13 @@ import functools
 import os
 import typing
 from pathlib import Path
-from typing import Any
 
 import pytest
 import typer
 from acpc_server.cli import app
 from acpc_server.errors import FailedPrecondition
-from acpc_server.serve_flags import in_force, with_settings
-from acpc_server.settings import Settings, read_settings
+from acpc_server.serve_flags import with_settings
+from acpc_server.settings import Settings
 from pydantic.fields import FieldInfo
 from sqlalchemy.engine import make_url
 from typer.testing import CliRunner
@@ -20,10 +19,7 @@ pytestmark = pytest.mark.edge
 
 FIELDS = sorted(Settings.model_fields)
 FOLDERS = ("checkpoint_root", "dataset_root", "state_dir", "anchor_dir")
-FILES = (
-    *("tls_certificate", "tls_key", "tls_client_ca", "keys_file"),
-    "metrics_token_file",
-)
+FILES = ("tls_certificate", "tls_key", "tls_client_ca", "keys_file")
 PATHS = {*FOLDERS, *FILES}
 CHOSEN = {
     "device": "cpu",
@@ -88,21 +84,13 @@ def flags(values: dict[str, str]) -> list[str]:
     return given
 
 
-def parse(values: dict[str, str], *more: str) -> Settings:
+def parse(values: dict[str, str]) -> Settings:
     """What ``serve`` is given with these flags."""
-    CliRunner().invoke(SHELL, [*flags(values), *more], catch_exceptions=False)
-    return PARSED.pop()
-
-
-PARSED: list[Settings] = []
-SHELL = typer.Typer(pretty_exceptions_enable=False)
-
-
-@SHELL.command()
-@with_settings
-def serve(given: dict[str, Any], config: Path | None, print_config: bool) -> None:
-    assert not print_config
-    PARSED.append(read_settings(given, config))
+    parsed: list[Settings] = []
+    shell = typer.Typer(pretty_exceptions_enable=False)
+    shell.command()(with_settings(parsed.append))
+    CliRunner().invoke(shell, flags(values), catch_exceptions=False)
+    return parsed.pop()
 
 
 @functools.cache
@@ -138,45 +126,11 @@ def test_help_lists_every_setting_with_what_it_means() -> None:
         assert (field.description or "?") in words, name
 
 
-def test_what_is_in_force_is_printed_with_where_it_comes_from(
-    needed: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As TOML that means the same, but for secrets; a flag is named where it wins."""
-    file = tmp_path / "acpc.toml"
-    file.write_text("max_queue = 7\nport = 1\n")
-    monkeypatch.setenv("ACPC_PORT", "2")
-    monkeypatch.setenv("acpc_jobs_url", "postgresql://me:s@cret@h/d?sslpassword=cret&x=1")
-    given = {name: needed[name] for name in ("checkpoint_root", "dataset_root")}
-    arguments = [*flags(given), "--config", str(file), "--print-config"]
-    shown = CliRunner().invoke(app, ["serve", *arguments])
-    assert shown.exit_code == 0
-    assert "cret" not in shown.stdout
-    lines = shown.stdout.splitlines()
-    for line in (
-        f'checkpoint_root = "{needed["checkpoint_root"]}"  # flag --checkpoint-root',
-        "port = 2  # environment ACPC_PORT",
-        f"max_queue = 7  # file {file}",
-        'jobs_url = "postgresql://***@h/d?sslpassword=***&x=1"  # environment ACPC_JOBS_URL',
-        "merge_requests = true  # default",
-        "# tls_key: not set",
-    ):
-        assert line in lines
-    for name in ("ACPC_PORT", "acpc_jobs_url"):
-        monkeypatch.delenv(name)
-    file.write_text(shown.stdout)
-    again = CliRunner().invoke(app, ["serve", "--config", str(file), "--print-config"])
-    assert [line.partition("  #")[0] for line in again.stdout.splitlines()] == [
-        line.partition("  #")[0] for line in lines
-    ]
-
-
 BAD = {
     **dict.fromkeys(("checkpoint_root", "dataset_root"), "/no/such/folder"),
     **dict.fromkeys(("tls_key", "tls_certificate", "tls_client_ca"), "/no/such/file"),
-    **dict.fromkeys(("max_message_mib", "max_frames", "max_predictions"), "0"),
-    "anchor_store_mib": "0",
+    **dict.fromkeys(("max_message_mib", "anchor_store_mib"), "0"),
     **dict.fromkeys(("max_calls_per_caller", "anchor_keep_days"), "-1"),
-    "torch_threads": "4097",
     "drain_seconds": "nan",
     "port": "65536",
     "metrics_port": "-2",
@@ -227,7 +181,6 @@ def test_a_bad_value_is_one_line_that_names_flag_and_variable(
         ({"jobs_url": "jobs.sqlite"}, [], "--jobs-url (ACPC_JOBS_URL): "),
         ({"jobs_url": "postgresql://user@host:port/jobs"}, [], "--jobs-url (ACPC_JOBS_URL): "),
         ({"jobs_url": "postgres://h/d"}, [], "--jobs-url (ACPC_JOBS_URL): "),
-        ({}, ["--config", "no/such.toml"], "does not exist"),
         ({"checkpoint_root": "\udcff"}, [], r"(ACPC_CHECKPOINT_ROOT): \udcff is not a folder"),
         ({"dataset_root": "x" * 9999}, [], "x is not a folder"),
         ({"tls_key": "x" * 9999}, [], "x is not a file"),
@@ -272,77 +225,3 @@ def test_jobs_and_anchors_are_in_the_state_folder_unless_told_otherwise(
     assert parse(bare).anchor_folder == root / "state_dir" / "anchors"
     url = "postgresql://me@host/jobs"
     assert parse({**needed, "jobs_url": url}).database_url == url
-
-
-@pytest.fixture
-def config(needed: dict[str, str], tmp_path: Path) -> Path:
-    """A file that gives every path, a port and a level."""
-    lines = [f'{name} = "{value}"' for name, value in needed.items()]
-    path = tmp_path / "acpc.toml"
-    path.write_text("\n".join([*lines, "port = 1", "max_queue = 2", 'log_level = "ERROR"']))
-    return path
-
-
-def test_flags_win_over_variables_and_variables_over_the_file(
-    config: Path, root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given = ["--config", str(config)]
-    read = parse({}, *given)
-    assert read.checkpoint_root == root / "checkpoint_root"
-    assert (read.port, read.max_queue, read.log_level) == (1, 2, "ERROR")
-    monkeypatch.setenv("ACPC_PORT", "7")
-    assert (parse({}, *given).port, parse({}, *given).max_queue) == (7, 2)
-    assert parse({"port": "9"}, *given).port == 9
-    monkeypatch.setenv("ACPC_CONFIG", str(config))
-    assert parse({}).max_queue == 2
-
-
-def test_a_file_may_begin_with_a_byte_order_mark(config: Path) -> None:
-    config.write_text(config.read_text(), encoding="utf-8-sig")
-    read = parse({}, "--config", str(config))
-    assert read.max_queue == 2
-    assert f"max_queue = 2  # file {config}" in in_force(read, {}, config)
-
-
-@pytest.mark.parametrize(
-    ("line", "told"),
-    [
-        ("max_qeue = 3", "there is no setting 'max_qeue'; did you mean 'max_queue'"),
-        ("max-queue = 3", "did you mean 'max_queue'"),
-        ("[jobs]\nx = 3", "there is no setting 'jobs'"),
-        ("zzz = 3", "there is no setting 'zzz'; acpc-server serve --help lists all"),
-        ("port =", "acpc.toml: not TOML"),
-        ("port = " + "[" * 50_000, "acpc.toml: not TOML"),
-        ("\udcff\udcfe", "acpc.toml: not TOML"),  # two bytes that are no text
-        ("max_frames = 0", "acpc.toml: max_frames: Input should be greater than or equal to"),
-    ],
-)
-def test_a_wrong_file_is_one_line(line: str, told: str, config: Path) -> None:
-    config.write_text(f"{config.read_text()}\n{line}", errors="surrogateescape")
-    refused = CliRunner().invoke(app, ["serve", "--config", str(config)])
-    assert refused.exit_code == 2
-    (only,) = refused.stderr.splitlines()
-    assert told in only
-
-
-def test_what_wins_over_the_file_is_named_instead_of_it(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config.write_text(config.read_text().replace("port = 1", "port = -2"))
-
-    def told(*more: str) -> str:
-        return CliRunner().invoke(app, ["serve", "--config", str(config), *more]).stderr
-
-    assert told().startswith(f"{config}: port: Input should be")
-    assert told("--port", "x").startswith("--port (ACPC_PORT): Input should be")
-    monkeypatch.setenv("ACPC_PORT", "x")
-    assert told().startswith("--port (ACPC_PORT): Input should be")
-
-
-def test_a_guard_of_an_earlier_release_is_not_dropped_in_silence(
-    config: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ACPC_TLS_CRL", "revoked.pem")
-    refused = CliRunner().invoke(app, ["serve", "--config", str(config)])
-    assert refused.exit_code == 2
-    assert "ACPC_TLS_CRL guards nothing any more: use client certificates" in refused.stderr

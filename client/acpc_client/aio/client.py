@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from acpc.contract import NumericMode
 
-from acpc_client import aio, calls, results
-from acpc_client.aio.planning import AsyncPlanningMethods
+from acpc_client import aio, calls
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.errors import AlreadyExists, ArgumentError
 from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
 
 if TYPE_CHECKING:
@@ -18,29 +16,31 @@ if TYPE_CHECKING:
         AnchorPreview,
         AnchorSet,
         Array,
+        CemBudget,
         CheckpointRef,
         DatasetAnchors,
-        EvidenceOptions,
         PairComparison,
+        PairedPlans,
         Perturbation,
-        Score,
+        PoolCertificate,
         Study,
     )
 
     from acpc_client.absence import Absence, OnAway
-    from acpc_client.calls import CallOptions, Named, PairOptions, ScoreOptions
-    from acpc_client.results import (
-        LimitPoint,
-        PairOutcome,
-        Result,
-        ScoreComparison,
-        SeverityLimit,
-        WorstAnchors,
+    from acpc_client.calls import (
+        CallOptions,
+        CertifyOptions,
+        Named,
+        PairedOptions,
+        PairOptions,
+        PoolOptions,
+        ScoreOptions,
     )
+    from acpc_client.results import PairOutcome
     from acpc_client.transport import AsyncPairs
 
 
-class AsyncAcpcClient(AsyncPlanningMethods):
+class AsyncAcpcClient:
     """Asks an ACPC server.
 
     One serves a whole program: its threads, or with asyncio the tasks of one event loop. Every
@@ -165,6 +165,90 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         feed = Feed(lambda pair: calls.methods.pair_message(checkpoint, pair, numeric_mode))
         return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
 
+    async def certify_pool(
+        self,
+        checkpoint: str | CheckpointRef,
+        history: Array,
+        candidates: Array,
+        goal: Array,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[PoolOptions],
+    ) -> PoolCertificate:
+        """Can this visual change alter the planner's choice among these candidates?
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            candidates: Action sequences, float32 (candidates, H, block width).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole call; None: 30.
+            **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
+        """
+        rpc, scene = calls.methods.CERTIFY_POOL, {"history": history, "goal": goal}
+        request = rpc.message(checkpoint, options, candidates=candidates, **scene)
+        return await self._transport.run(rpc, request, timeout)
+
+    def plan(
+        self,
+        checkpoint: str | CheckpointRef,
+        history: Array,
+        goal: Array,
+        *,
+        timeout: float | None = None,
+        message_timeout: float | None = None,
+        **options: Unpack[CertifyOptions],
+    ) -> aio.AsyncPlanSession:
+        """A session that certifies one pool after another, as a planner makes them.
+
+        History, goal and views travel once, when the session is entered, and are encoded once.
+        Without an answer to that the call is tried again; a session that breaks later is not.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            timeout: Seconds for the whole session; None: 600.
+            message_timeout: Seconds for each answer; None: the client's timeout, or 30.
+            **options: See ``CertifyOptions``; ``perturbations`` or ``views`` must be given.
+
+        Example:
+            >>> async with client.plan("lewm-pusht", frame, goal, perturbations=noise) as session:
+            ...     for _ in range(iterations):
+            ...         pool = await session.certify_proposal(mean, std, seed=next(seeds))
+            ...         if not pool.certificate.views[0].top1.certified:
+            ...             break
+        """
+        start = calls.methods.PLAN.message(checkpoint, options, history=history, goal=goal)
+        return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
+
+    async def plan_paired(
+        self,
+        checkpoint: str | CheckpointRef,
+        history: Array,
+        goal: Array,
+        budget: CemBudget,
+        *,
+        timeout: float | None = None,
+        **options: Unpack[PairedOptions],
+    ) -> PairedPlans:
+        """Would the planner have made the same plan from another view of its history?
+
+        The server runs CEM from the clean history and from every view, with common random
+        numbers, and certifies every iteration of the clean run.
+
+        Args:
+            checkpoint: Name below the server's root, or a ref.
+            history: Clean frames, uint8 (h, height, width, 3).
+            goal: uint8 (height, width, 3), or float32 (latent width,) in the projected space.
+            budget: Size of both runs.
+            timeout: Seconds for the whole call; None: 300.
+            **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
+        """
+        rpc, scene = calls.methods.PLAN_PAIRED, {"history": history, "goal": goal}
+        request = rpc.message(checkpoint, options, budget=budget, **scene)
+        return await self._transport.run(rpc, request, timeout)
+
     async def score_checkpoint(
         self,
         checkpoint: str | CheckpointRef,
@@ -192,61 +276,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncScoreJob(self.operations, submitted)
 
-    async def find_limit(
-        self,
-        checkpoint: str | CheckpointRef,
-        anchors: DatasetAnchors | AnchorSet | str,
-        strongest: Perturbation | Sequence[Perturbation],
-        *,
-        steps: int = 10,
-        on_point: Callable[[LimitPoint], object] | None = None,
-        timeout: float | None = None,
-        patience: float | None = None,
-        **options: Unpack[ScoreOptions],
-    ) -> SeverityLimit:
-        """Up to which severity does this checkpoint pass the screen?
-
-        Scores a grid of severities, each as a job of its own. The same call finds the jobs of an
-        interrupted one again.
-
-        Args:
-            checkpoint: Name below the server's root, or a ref.
-            anchors: Where the anchors come from: a dataset, an anchor set, or its digest.
-            strongest: The strongest change, to which even steps lead; or the grid: several changes
-                of one kind, which differ by their severity alone.
-            steps: Into how many steps the way to the strongest is cut, 1 to 256.
-            on_point: Is given each severity when it was scored.
-            timeout: Seconds for each job; None: until it ends.
-            patience: See ``score_checkpoint``.
-            **options: See ``ScoreOptions``; ``reference`` is needed. ``request_id`` names the
-                grid; None: a digest of what is asked.
-
-        Raises:
-            ArgumentError: An argument cannot be sent as it is, or there is no reference.
-            FailedPrecondition: The checkpoint or its anchors changed meanwhile.
-            AcpcError: What the server rejected, or why a job ended without a score.
-        """
-        if options.get("reference") is None:
-            raise ArgumentError("reference", "name one: without it no severity passes")
-        options["request_id"] = options.get("request_id") or "limit"
-        rpc, jobs, scored = calls.methods.SCORE, [], []
-        for shift in calls.requests.limit_severities(strongest, steps):
-            request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
-            for name in calls.requests.limit_names(request):
-                request.request_id = name
-                try:
-                    submitted = await self._transport.submit(rpc, request, None, patience)
-                except AlreadyExists:  # of a checkpoint that has been overwritten since
-                    continue
-                jobs.append((shift, aio.AsyncScoreJob(self.operations, submitted)))
-                break
-        for shift, job in jobs:
-            score = await job.result(timeout, patience=patience)
-            scored.append((shift, score, job.name))
-            if on_point is not None:
-                on_point(results.LimitPoint.of(shift, score, job.name))
-        return results.SeverityLimit.of(scored)
-
     async def preview_anchors(
         self,
         job: str | Named,
@@ -273,65 +302,6 @@ class AsyncAcpcClient(AsyncPlanningMethods):
             draw=calls.unsigned(draw, "draw"),
         )
         return await self._transport.run(rpc, request, timeout)
-
-    async def compare_scores(
-        self,
-        a: str | Named | Score | Result,
-        b: str | Named | Score | Result,
-        evidence: EvidenceOptions | None = None,
-        *,
-        timeout: float | None = None,
-    ) -> ScoreComparison:
-        """Compares ``b`` with ``a``: paired differences of IR and SR with intervals.
-
-        Args:
-            a: The first score: a job's name, a job, what ``load_result`` gives, or a score.
-            b: The second, of the same anchors, shift, protocol and reference.
-            evidence: Confidence of every interval by itself, resamples, seed; None: 95 %.
-            timeout: Seconds for each job that is fetched; None: 30.
-
-        Raises:
-            ArgumentError: They cannot be compared; the message has every reason.
-            FailedPrecondition: The lab is not installed; the message says how to install it.
-            AcpcError: What the server rejected, or a job ended without a score.
-        """
-        first = await self._fetched(a, "a", timeout)
-        second = await self._fetched(b, "b", timeout)
-        return results.compare_scores(first, second, evidence)
-
-    async def worst_anchors(
-        self,
-        job: str | Named | Result,
-        count: int = 5,
-        *,
-        by: str = "radius",
-        draw: int = 0,
-        timeout: float | None = None,
-    ) -> WorstAnchors:
-        """The anchors on which a score is worst, with clean and perturbed frames.
-
-        Args:
-            job: ``operations/<id>``, a job, an operation, or what ``load_result`` gives.
-            count: How many, 1 to 32; fewer where there are fewer.
-            by: ``"radius"``: pushed furthest by the shift, which makes IR; ``"distance"``: least
-                apart from a different state, which makes SR.
-            draw: Which draw of the shift is shown.
-            timeout: Seconds for each call; None: 60 for the frames.
-
-        Raises:
-            ArgumentError: ``count`` or ``by``, or what names no job.
-            FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
-        """
-        held = await self._fetched(job, "job", timeout)
-        chosen = results.choose_worst(held, count, by)
-        previews = await self.preview_anchors(
-            results.operation_of(held), chosen, draw=draw, timeout=timeout
-        )
-        return results.worst_of(held, by, draw, previews)
-
-    async def _fetched(self, answer: object, field: str, timeout: float | None) -> Any:  # noqa: ANN401
-        name = results.job_to_fetch(answer, field)
-        return await self.operations.get(name, timeout=timeout) if name else answer
 
     async def run_study(
         self,

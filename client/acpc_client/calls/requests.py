@@ -6,10 +6,9 @@ option that the method does not have.
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -22,8 +21,6 @@ from google.protobuf.message import Message
 from acpc_client.calls.options import check_options
 
 M = TypeVar("M", bound=Message)
-# Of one severity: each time its checkpoint is overwritten takes one.
-MAX_ATTEMPTS = 1000
 _ACTIONS = {"action_blocks", "past_blocks", "candidates"}
 # In standard deviations of the dataset.
 _FARTHEST = 30.0
@@ -172,26 +169,3 @@ def plan_proposal(
     """The message that has the server sample a pool."""
     drawn = contract.Proposal(mean=mean, std=std, candidates=candidates, seed=seed)
     return diagnostic_service_pb2.PlanPool(proposal=message(drawn))
-
-
-def limit_names(request: Message) -> Iterator[str]:
-    """Request ids of one severity of a limit, to be tried in turn; equal for equal requests."""
-    content = request.SerializeToString(deterministic=True)
-    prefix = f"limit-{hashlib.sha256(content).hexdigest()[:24]}"
-    return (f"{prefix}-{attempt}" for attempt in range(1, MAX_ATTEMPTS + 1))
-
-
-def limit_severities(
-    strongest: Perturbation | Sequence[Perturbation], steps: int
-) -> list[Perturbation]:
-    """The severities of a limit: even steps up to the strongest, or the grid itself.
-
-    Raises ArgumentError: There are none, one changes nothing, or they differ by more than severity.
-    """
-    if not isinstance(strongest, Sequence):
-        return contract.severities_up_to(strongest, steps)
-    curves = {contract.curve_of(shift) for shift in strongest}
-    if len(curves) != 1 or None in curves:
-        wanted = "wanted changes that differ by their severity alone, none of which changes nothing"
-        raise ArgumentError("strongest", f"found {', '.join(map(str, strongest))}, {wanted}")
-    return list(dict.fromkeys(strongest))

@@ -7,26 +7,8 @@ from dataclasses import field
 from datetime import datetime
 from typing import Any, TypeVar
 
-from acpc.contract import (
-    ArgumentError,
-    Array,
-    CheckpointRef,
-    Columns,
-    JobState,
-    PairComparison,
-    Progress,
-    Receipt,
-    Record,
-    Score,
-    ScoreMetadata,
-    ScoreRequest,
-    StudyMetadata,
-    StudyRows,
-    Tabular,
-    Timing,
-    Wire,
-    to_plain,
-)
+from acpc import contract
+from acpc.contract import ArgumentError, Array, JobState, Receipt, Record, Score, Tabular, Wire
 from acpc.v1 import diagnostic_service_pb2, scoring_service_pb2, study_service_pb2
 from google.longrunning import operations_pb2
 
@@ -57,7 +39,7 @@ class PairOutcome(Record):
     """Answer to one pair of ``compare_pairs``: a comparison or an error, never both."""
 
     pair_id: str
-    comparison: PairComparison | None
+    comparison: contract.PairComparison | None
     error: AcpcError | None
 
     @classmethod
@@ -65,14 +47,14 @@ class PairOutcome(Record):
         """Reads the wire form."""
         match message.WhichOneof("outcome"):
             case "response":
-                comparison = read_answer(PairComparison, message.response)
+                comparison = read_answer(contract.PairComparison, message.response)
                 return cls(message.pair_id, comparison, None)
             case "error":
                 return cls(message.pair_id, None, from_status(message.error))
             case _:
                 raise MalformedAnswer(f"pair {message.pair_id!r}: neither a response nor an error")
 
-    def unwrap(self) -> PairComparison:
+    def unwrap(self) -> contract.PairComparison:
         """The comparison.
 
         Raises AcpcError: The pair failed.
@@ -116,7 +98,7 @@ class StudyResult(Tabular, Record):
         receipt: What the rows were computed from.
     """
 
-    checkpoint: CheckpointRef
+    checkpoint: contract.CheckpointRef
     kind: str
     request: Mapping[str, Any]
     columns: Arrays
@@ -134,7 +116,7 @@ class StudyResult(Tabular, Record):
         parameters: Mapping[str, Any] = self.request.get("study", {})
         return parameters
 
-    def table(self) -> Columns:
+    def table(self) -> contract.Columns:
         """Returns the rows, as lists by column."""
         return {name: values.tolist() for name, values in self.columns.items()}
 
@@ -148,14 +130,14 @@ class StudyResult(Tabular, Record):
 
         Raises MalformedAnswer: Columns of unequal length, or a tensor that breaks the contract.
         """
-        rows = read_answer(StudyRows, message)
+        rows = read_answer(contract.StudyRows, message)
         shapes = {name: values.shape for name, values in rows.columns.items()}
         if any(len(shape) != 1 for shape in shapes.values()) or len(set(shapes.values())) > 1:
             raise MalformedAnswer(f"columns: found shapes {shapes}, wanted one length")
         return cls(
             checkpoint=rows.checkpoint,
             kind=message.request.WhichOneof("study") or "",
-            request=to_plain(rows.request),
+            request=contract.to_plain(rows.request),
             columns=rows.columns,
             arrays=rows.arrays,
             receipt=rows.receipt,
@@ -184,17 +166,17 @@ class Operation(Record):
     name: str
     done: bool
     state: JobState
-    checkpoint: CheckpointRef
+    checkpoint: contract.CheckpointRef
     create_time: datetime | None
     start_time: datetime | None
     end_time: datetime | None
-    progress: Progress
+    progress: contract.Progress
     attempts: int
-    timing: Timing
+    timing: contract.Timing
     error: AcpcError | None
     score: Score | None
     study: StudyResult | None = None
-    request: ScoreRequest | None = None
+    request: contract.ScoreRequest | None = None
     caller: str = ""
     phase_seconds: Mapping[str, float] = field(default_factory=dict)
 
@@ -208,23 +190,16 @@ class Operation(Record):
         error = from_status(message.error) if message.HasField("error") else None
         if error is not None:
             error.job = message.name
-        return cls(
-            name=message.name,
-            done=message.done,
-            state=metadata.state or _state_of(message, error),
-            checkpoint=checkpoint,
-            create_time=metadata.create_time,
-            start_time=metadata.start_time,
-            end_time=metadata.end_time,
-            progress=metadata.progress,
-            attempts=metadata.attempts,
-            timing=metadata.timing or Timing(),
-            error=error,
-            **_answer(message),
-            request=metadata.request if isinstance(metadata, ScoreMetadata) else None,
-            caller=metadata.caller,
-            phase_seconds=metadata.phase_seconds,
-        )
+        ended = JobState.SUCCEEDED if error is None else JobState.FAILED
+        ended = JobState.CANCELLED if isinstance(error, Cancelled) else ended
+        known = {
+            **vars(metadata),
+            "checkpoint": checkpoint,
+            "state": metadata.state or (ended if message.done else JobState.UNSPECIFIED),
+            "timing": metadata.timing or contract.Timing(),
+            "request": metadata.request if isinstance(metadata, contract.ScoreMetadata) else None,
+        }
+        return cls(name=message.name, done=message.done, error=error, **known, **_answer(message))
 
     def result(self) -> Score:
         """The score of a scoring job.
@@ -250,30 +225,19 @@ class Operation(Record):
         if answer is not None:
             return answer
         if not self.done:
-            raise _unanswered(f"{self.name} has not ended; it is {self.state.name.lower()}")
-        if self.score is not None or self.study is not None:
-            raise _unanswered(f"{self.name} is no {wanted}; its answer is {other}()")
-        if self.state is JobState.SUCCEEDED:
-            raise _unanswered(f"{self.name} was listed without its answer; get it by name")
-        raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
-
-
-def _unanswered(message: str) -> FailedPrecondition:
-    return FailedPrecondition(message, reason="")
-
-
-def _state_of(message: operations_pb2.Operation, error: AcpcError | None) -> JobState:
-    """The state of an operation whose metadata does not tell."""
-    if not message.done:
-        return JobState.UNSPECIFIED
-    if error is None:
-        return JobState.SUCCEEDED
-    return JobState.CANCELLED if isinstance(error, Cancelled) else JobState.FAILED
+            why = f"has not ended; it is {self.state.name.lower()}"
+        elif self.score is not None or self.study is not None:
+            why = f"is no {wanted}; its answer is {other}()"
+        elif self.state is JobState.SUCCEEDED:
+            why = "was listed without its answer; get it by name"
+        else:
+            raise MalformedAnswer(f"{self.name} has ended with neither a {wanted} nor an error")
+        raise FailedPrecondition(f"{self.name} {why}", reason="")
 
 
 def _metadata(
     message: operations_pb2.Operation,
-) -> tuple[ScoreMetadata | StudyMetadata, CheckpointRef]:
+) -> tuple[contract.ScoreMetadata | contract.StudyMetadata, contract.CheckpointRef]:
     """The metadata of either kind of job, and the checkpoint it names; empty when neither.
 
     A newer server's request may be out of the ranges known here: it is left out, and the operation
@@ -281,16 +245,16 @@ def _metadata(
     """
     held = study_service_pb2.RunStudyMetadata()
     if message.metadata.Unpack(held):
-        checkpoint = read_answer(CheckpointRef, held.request.checkpoint)
+        checkpoint = read_answer(contract.CheckpointRef, held.request.checkpoint)
         held.ClearField("request")
-        return read_answer(StudyMetadata, held), checkpoint
+        return read_answer(contract.StudyMetadata, held), checkpoint
     other = scoring_service_pb2.ScoreCheckpointMetadata()
     message.metadata.Unpack(other)
     try:
-        ScoreRequest.from_message(other.request)
+        contract.ScoreRequest.from_message(other.request)
     except ArgumentError:
         other.ClearField("request")
-    score = read_answer(ScoreMetadata, other)
+    score = read_answer(contract.ScoreMetadata, other)
     return score, score.checkpoint
 
 

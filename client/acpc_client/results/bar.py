@@ -1,12 +1,9 @@
-"""Shows the progress of a job: on one line of stderr, or as a bar in a notebook's cell."""
+"""Shows the progress of a job on one line of stderr."""
 
 from __future__ import annotations
 
-import html
-import importlib
 import sys
 from collections.abc import Callable
-from typing import Any
 
 from acpc_client.results.answers import Operation
 
@@ -20,30 +17,7 @@ def listener(progress: bool | OnProgress) -> OnProgress:
         return progress
     if not progress:
         return lambda _: None
-    return _Widget() if _in_notebook() else _draw
-
-
-def _in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this program; IPython in a terminal has no kernel."""
-    ipython = sys.modules.get("IPython")
-    return getattr(ipython and ipython.get_ipython(), "kernel", None) is not None
-
-
-class _Widget:
-    """A bar in the output of a cell, drawn again in its place."""
-
-    def __init__(self) -> None:
-        self._handle: Any = None
-
-    def __call__(self, operation: Operation) -> None:
-        text, done = _text(operation), f"{_share(operation):.4f}"
-        bar = f'<progress value="{done}" aria-label="progress"></progress> {html.escape(text)}'
-        drawn = {"text/plain": text, "text/html": bar}
-        if self._handle is None:
-            display = importlib.import_module("IPython.display").display
-            self._handle = display(drawn, raw=True, display_id=True)
-        else:
-            self._handle.update(drawn, raw=True)
+    return _draw
 
 
 def _draw(operation: Operation) -> None:

@@ -22,7 +22,6 @@ from acpc.contract import ArgumentError, Array, Record, Score, from_plain, to_pl
 
 from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.calibrated import CalibratedThresholds
-from acpc_client.results.limit import SeverityLimit
 
 SCHEMA = "acpc.result"
 VERSION = 1
@@ -33,10 +32,9 @@ KINDS: dict[str, type] = {
     "certificate": contract.PoolCertificate,
     "paired_plans": contract.PairedPlans,
     "thresholds": CalibratedThresholds,
-    "limit": SeverityLimit,
 }
 """Kinds whose answer is a record."""
-PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary")
+PLAIN_KINDS = ("operation", "sweep", "sweep_cell", "study_summary", "limit")
 """Kinds whose answer is plain values: a job as it is, and what the lab writes."""
 ABOVE = ("request", "receipt")
 """Parts of an answer that stand above it."""
@@ -138,37 +136,6 @@ class Result(Record):
 
 def _without(answer: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in answer.items() if name not in ABOVE}
-
-
-def score_of(answer: object, field: str) -> Score:
-    """The score that an answer is or holds.
-
-    Raises:
-        ArgumentError: There is none; names ``field``.
-        AcpcError: The job ended without a score.
-    """
-    held = answer.result() if isinstance(answer, Operation) else answer
-    kind = f"a {held.kind}" if isinstance(held, Result) else type(held).__name__
-    held = held.answer if isinstance(held, Result) else held
-    if not isinstance(held, Score):
-        raise ArgumentError(field, f"found {kind}, wanted a score")
-    return held
-
-
-def job_to_fetch(answer: object, field: str) -> str:
-    """Name of the job whose score is still to be fetched; empty: the answer holds it.
-
-    Raises ArgumentError: It neither holds a score nor names a job; names ``field``.
-    """
-    match answer:
-        case Score() | Result() | Operation(score=Score()):
-            return ""
-        case str():
-            return answer
-    if not isinstance(name := getattr(answer, "name", None), str):
-        found = type(answer).__name__
-        raise ArgumentError(field, f"found {found}, wanted a job's name, a job, or its result")
-    return name
 
 
 def status_of(operation: Operation) -> Result:

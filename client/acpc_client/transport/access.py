@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypedDict
 
@@ -18,11 +18,10 @@ Token = str | Path | Callable[[], str]
 """A bearer token or an API key; a file of one, read again when it changes; or what gives one."""
 
 LAST_PORT = 65535
-# Longest path of a Unix socket.
-SOCKET_PATH_BYTES = 107
-# Variables that gRPC reads, the first before the others.
-_PROXIES, _NO_PROXIES = ("grpc_proxy", "https_proxy", "http_proxy"), ("no_grpc_proxy", "no_proxy")
-_TARGET = re.compile(r"(?:(dns|ipv4|ipv6|unix|unix-abstract):)?(?://([^/]*)/)?(.*)")
+_TARGET = re.compile(r"(?:(?:dns|ipv4|ipv6):)?(?://([^/]*)/)?(.*)")
+_NO_SERVER = re.compile(
+    r"(?:(?:dns|unix|unix-abstract|ipv4|ipv6):)?(?:///)?(?::\d+)?\Z|https?:|[\s\S]*[\s\ud800-\udfff]"
+)
 
 
 class Access(TypedDict, total=False):
@@ -152,8 +151,9 @@ def resolved(target: str | Sequence[str]) -> str:
         raise ArgumentError("target", f"found {target!r}, wanted host:port, or several of them")
     if len(several) < 2 or several[0].startswith(("ipv4:", "ipv6:", "unix:")):
         one = ",".join(several)
-        if wanted := _lacking(one):
-            raise ArgumentError("target", f"found {one or 'nothing'}, wanted {wanted}")
+        port = re.search(r"(?<!:):(\d+)$", one)
+        if _NO_SERVER.match(one) or (port and int(port[1]) > LAST_PORT):
+            raise ArgumentError("target", f"found {one or 'nothing'}, wanted host:port")
         return one
     versions = {_version(address) for address in several}
     if len(versions) > 1 or versions == {0}:
@@ -163,27 +163,6 @@ def resolved(target: str | Sequence[str]) -> str:
             "each with its port, or by one name that has all of them: dns:///name:port",
         )
     return f"ipv{versions.pop()}:{','.join(several)}"
-
-
-def _lacking(target: str) -> str:
-    """Words what a target lacks; empty when it can name a server."""
-    found = _TARGET.fullmatch(target)
-    scheme, _, rest = found.groups() if found else (None, "", "")
-    if scheme == "unix-abstract":
-        return "" if rest else "the name of a socket, as unix-abstract:acpc"
-    if scheme == "unix":
-        path = target.removeprefix("unix:").removeprefix("//")
-        if not path or (target.startswith("unix://") and not path.startswith("/")):
-            return "the path of a socket, as unix:/run/acpc/acpc.sock"
-        fits = len(os.fsencode(path)) <= SOCKET_PATH_BYTES
-        return "" if fits else f"a path of at most {SOCKET_PATH_BYTES} bytes"
-    if scheme in ("ipv4", "ipv6"):
-        fits = all(_version(address) == int(scheme[-1]) for address in rest.split(","))
-        example = {"ipv4": "10.0.0.1:50051,10.0.0.2:50051", "ipv6": "[::1]:50051"}[scheme]
-        return "" if fits else f"IP addresses, each with its port, as {scheme}:{example}"
-    port = re.search(r"(?<!:):(\d+)$", rest)
-    unfit = rest.startswith(("http:", "https:")) or re.match(r":\d+$|$|.*[\s\ud800-\udfff]", rest)
-    return "host:port" if unfit or (port and int(port[1]) > LAST_PORT) else ""
 
 
 def _version(address: str) -> int:
@@ -204,37 +183,14 @@ def is_local(target: str) -> bool:
     """Whether every address of a target is on this host."""
     if is_socket(target):
         return True
-    _, names_by, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
+    names_by, rest = _TARGET.fullmatch(target).groups()  # type: ignore[union-attr]
     # Another host's name server may call any address localhost.
-    return not names_by and all(_is_loopback(_host(address)) for address in rest.split(","))
+    return not names_by and all(map(_is_loopback, rest.split(",")))
 
 
-def by_proxy(target: str, variables: Mapping[str, str]) -> str:
-    """Words which variable makes gRPC go to a target by a proxy, and what undoes it; else ''."""
-    name = next((name for name in _PROXIES if variables.get(name)), "")
-    if not name or is_local(target):
-        return ""
-    rest = _TARGET.fullmatch(target).group(3)  # type: ignore[union-attr]
-    hosts = [_host(address) for address in rest.split(",")]
-    excluded = next((variables[one] for one in _NO_PROXIES if variables.get(one)), "")
-    ends = tuple(end.strip().lower() for end in excluded.split(",") if end.strip())
-    hosts = [host for host in hosts if not host.lower().endswith(ends)]
-    if not hosts:
-        return ""
-    proxy = variables[name].rpartition("@")[2]  # without a password
-    proxy = proxy.rpartition("://")[2].strip("/")
-    return (
-        f"{name} sends calls to it by the proxy {proxy}: if it is reached without one, add "
-        f"{','.join(hosts)} to no_proxy; else "
-    )
-
-
-def _host(address: str) -> str:
+def _is_loopback(address: str) -> bool:
     bracketed = re.fullmatch(r"\[(.*)\](?::\d+)?", address)
-    return bracketed.group(1) if bracketed else re.sub(r"^([^:]*):\w+$", r"\1", address)
-
-
-def _is_loopback(host: str) -> bool:
+    host = bracketed[1] if bracketed else re.sub(r"^([^:]*):\w+$", r"\1", address)
     try:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:

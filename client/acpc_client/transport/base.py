@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -22,8 +21,6 @@ from acpc_client.errors import (
     ArgumentError,
     ClientClosed,
     DeadlineExceeded,
-    TlsMismatch,
-    Unavailable,
     extended,
     from_rpc_error,
 )
@@ -31,7 +28,6 @@ from acpc_client.retries import Attempts, RetryPolicy
 from acpc_client.transport.access import (
     ClientOptions,
     bearer,
-    by_proxy,
     is_local,
     is_socket,
     resolved,
@@ -105,7 +101,6 @@ class TransportBase(ABC):
         tls = options.get("tls")
         if tls is not None and is_socket(self.target):
             raise ArgumentError("tls", f"{self.target} is a Unix socket: plain text; leave TLS out")
-        self.options = options
         self.credentials: grpc.ChannelCredentials | None = tls.credentials() if tls else None
         self.channel_options = CHANNEL_OPTIONS
         if tls is not None and tls.server_name is not None:
@@ -115,7 +110,7 @@ class TransportBase(ABC):
         self._bearer = bearer(self.target, options)
         self._patience = check_patience(options.get("patience"))
         self._on_away = options.get("on_away")
-        self.contact = Contact(self.target, proxy=by_proxy(self.target, os.environ))
+        self.contact = Contact(self.target)
         self._closed = False
         self._connection = Connection(lambda: self._open(self.channel_options))
 
@@ -147,11 +142,6 @@ class TransportBase(ABC):
         if isinstance(error, DeadlineExceeded) and not error.domain:
             self._unheard()
             error = extended(error, "no answer came in time: wait longer (timeout=, ACPC_TIMEOUT)")
-        if isinstance(error, Unavailable) and not (self.contact.made or error.domain):
-            from acpc_client.transport.diagnosis import tls_fault  # noqa: PLC0415 - loads ssl
-
-            if fault := tls_fault(self.target, self.options.get("tls")):
-                return TlsMismatch(f"{self.target}: {fault}", why=fault, sent=False)
         return self.contact.explained(error)
 
     def overdue(self, limit: float, request_id: str) -> DeadlineExceeded:

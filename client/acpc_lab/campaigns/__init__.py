@@ -7,14 +7,17 @@ from acpc_lab.campaigns.campaign import (
     ENDED_BADLY,
     Campaign,
     CampaignProgress,
+    Link,
     OnUpdate,
     Options,
+    OutOfTime,
+    Stopped,
     T,
     Task,
     TaskStatus,
+    check_options,
 )
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
-from acpc_lab.campaigns.link import Link, OutOfTime, Stopped, check_options
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from acpc_client import AcpcClient, JobState, Operation, Progress, errors
-from acpc_client.errors import AcpcError
+from acpc_client.errors import AcpcError, RunEnded
 
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
-from acpc_lab.campaigns.link import Link
 
 _LOOKS = 12  # at jobs, in a turn
 _MIN_BACKOFF_S, _MAX_BACKOFF_S = 1.0, 60.0
@@ -20,6 +20,84 @@ _WORTH_ANOTHER_JOB = (
     errors.Aborted, errors.Cancelled, errors.DataLoss, errors.Internal, errors.Unknown
 )  # fmt: skip
 ENDED_BADLY = (TaskState.FAILED, TaskState.CANCELLED)
+Answer = TypeVar("Answer")
+
+
+class OutOfTime(RunEnded, errors.DeadlineExceeded):
+    """The time for the run is over."""
+
+
+class Stopped(RunEnded, errors.Cancelled):
+    """Somebody asked the run to stop."""
+
+
+def check_options(call: str, given: Iterable[str], known: type) -> None:
+    """Raises TypeError, which lists the options there are, when ``call`` is given another one."""
+    options = known.__annotations__
+    if unknown := [name for name in given if name not in options]:
+        raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
+
+
+class Link:
+    """Sends calls that outlast an absence of their server, within the bounds of a run.
+
+    Args:
+        client: Decides by its patience how long.
+        patience: Seconds that the server may be away at a stretch; None: the client's.
+        timeout: Seconds for the whole run; None: no bound.
+        stop: Ends every wait when set.
+        on_away: Called with the reason why the server is away, and with None once it is back.
+    """
+
+    def __init__(
+        self,
+        client: AcpcClient,
+        *,
+        patience: float | None = None,
+        timeout: float | None = None,
+        stop: threading.Event | None = None,
+        on_away: Callable[[AcpcError | None], object] = lambda _: None,
+    ) -> None:
+        self.on_away = on_away
+        self._absence = client.absence(patience, lambda away: self.on_away(away))  # noqa: PLW0108
+        self._timeout, self._begun = timeout, time.monotonic()
+        self._stop = stop or threading.Event()
+
+    def ask(self, call: Callable[[], Answer], *, raise_busy: bool = False) -> Answer:
+        """Returns what ``call`` does, as soon as the server answers.
+
+        ``raise_busy``: raise ResourceExhausted at once. Raises RunEnded: As ``check``, or the
+        server was away for too long; AcpcError: The server rejected the call.
+        """
+        while True:
+            self.check()
+            try:
+                answer = call()
+            except AcpcError as error:
+                if raise_busy and isinstance(error, errors.ResourceExhausted):
+                    raise
+                self.sleep(self._absence.failed(error))
+            else:
+                self._absence.answered()
+                return answer
+
+    def sleep(self, seconds: float) -> None:
+        """Waits, but not past the end of the run."""
+        self._stop.wait(min(seconds, max(0.0, self._left())))
+
+    def check(self) -> None:
+        """Raises ``RunEnded`` once the time is over, or somebody asked to stop."""
+        if self._stop.is_set():
+            raise Stopped("the run was asked to stop; jobs that the server has go on")
+        if self._left() <= 0:
+            raise OutOfTime(
+                f"the run was not done after {self._timeout:g} s; jobs that the server has go "
+                "on, and the next run goes on from here"
+            )
+
+    def _left(self) -> float:
+        end = float("inf") if self._timeout is None else self._begun + self._timeout
+        return end - time.monotonic()
 
 
 class Task(Protocol):
@@ -143,7 +221,7 @@ class Campaign(Generic[T]):
         self._away: AcpcError | None = None
         self._busy_until, self._next_look = 0.0, 0
         self.statuses = [self._resumed(task) for task in tasks]
-        self._begun = time.monotonic(), self._done()
+        self._begun = time.monotonic(), sum(status.share for status in self.statuses)
         link.on_away = self._set_away
 
     def run(self) -> None:
@@ -208,7 +286,7 @@ class Campaign(Generic[T]):
         task, attempt = self.statuses[index].task, self.statuses[index].attempt + 1
         try:
             operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
-        except errors.RunEnded:
+        except RunEnded:
             raise
         except AcpcError as error:
             if isinstance(error, errors.ResourceExhausted) and error.retry_after is not None:
@@ -228,7 +306,7 @@ class Campaign(Generic[T]):
         except errors.NotFound:  # it is submitted again under the same id
             unsent = Entry(TaskState.PENDING, status.attempt - 1)
             self._set(index, **vars(unsent), progress=None)
-        except errors.RunEnded:
+        except RunEnded:
             raise
         except AcpcError as error:  # its job may well go on: there is no other one yet
             failures = status.failures + 1
@@ -277,12 +355,9 @@ class Campaign(Generic[T]):
         self._away = error
         self._tell()
 
-    def _done(self) -> float:
-        return sum(status.share for status in self.statuses)
-
     def _tell(self, *changed: TaskStatus[T]) -> None:
         tasks, (begun, at_first) = tuple(self.statuses), self._begun
-        elapsed, done = time.monotonic() - begun, self._done()
+        elapsed, done = time.monotonic() - begun, sum(status.share for status in tasks)
         rate = (done - at_first) / elapsed if done > at_first and elapsed > 0 else None
         left = rate and max(0.0, len(tasks) - done) / rate
         self._on_update(CampaignProgress(tasks, changed, rate, left, self._away))

@@ -1,26 +1,60 @@
 """``acpc anchors``."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from acpc.contract import CreateRequest
-from acpc_client import AnchorArrays, DatasetAnchors, OnUpload, UploadProgress
+from acpc.contract import CreateRequest, cell
+from acpc_client import (
+    AnchorArrays,
+    AnchorContents,
+    AnchorSet,
+    Checkpoint,
+    DatasetAnchors,
+    DatasetFile,
+    OnUpload,
+    UploadProgress,
+)
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
-from acpc_lab.cli import held, render
+from acpc_lab.cli import render
 from acpc_lab.cli.command import Command, Keys, given, group
+from acpc_lab.cli.follow import counted
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
-from acpc_lab.cli.progress import counted
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.render import DIGITS
+from acpc_lab.cli.table import Column
 from acpc_lab.tables import load_anchors, load_views
 
 app = group(
     "anchors", "Anchor sets: upload once, score many checkpoints and shifts on the same windows."
+)
+
+
+def mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
+    """Words the size of what a server holds."""
+    return f"{item.size_bytes / 2**20:.1f}"
+
+
+def _day(moment: datetime | None) -> str:
+    return "-" if moment is None else moment.date().isoformat()
+
+
+ANCHOR_SETS = (
+    Column("digest", "digest", short=DIGITS),
+    Column("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
+    Column("anchors", "anchors", rank=2),
+    Column("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
+    Column("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
+    Column("MiB", mebibytes, rank=7),
+    Column("made", lambda item: _day(item.create_time), rank=3),
+    Column("expires", lambda item: _day(item.expire_time), rank=5),
 )
 
 
@@ -110,12 +144,11 @@ class Upload(_Made, Followed, Server):
     directions: Annotated[list[Path] | None, typer.Option(exists=True)] = None
     compress: bool = True
 
-    def run(self) -> None:
-        """Uploads, or goes on with an upload."""
+    def __call__(self) -> None:
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
-            with interruptible(words), self._arrays(on_read) as anchors:
+            with interruptible([words]), self._arrays(on_read) as anchors:
                 stored = client.anchors.upload(
                     replace(anchors, views=groups, directions=probes),
                     description=self.description,
@@ -124,7 +157,7 @@ class Upload(_Made, Followed, Server):
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
-        self.answer(stored, lambda: held.anchor_set(stored))
+        self.answer(stored, lambda: show_anchor_set(stored))
 
     def _arrays(
         self, on_read: Callable[[int, int], object]
@@ -177,8 +210,7 @@ class Create(_Made, Printed, Server):
     history: Annotated[int, typer.Option(min=1)] = 3
     horizon: Annotated[int, typer.Option(min=1)] = 8
 
-    def run(self) -> None:
-        """Has the server draw and keep the windows."""
+    def __call__(self) -> None:
         drawing, reading = self.drawing()
         source = DatasetAnchors(self.dataset, self.task, **drawing)
         with self.connect() as client:
@@ -191,7 +223,7 @@ class Create(_Made, Printed, Server):
                 timeout=self.timeout,
                 **reading,
             )
-        self.answer(made, lambda: held.anchor_set(made))
+        self.answer(made, lambda: show_anchor_set(made))
 
 
 @contextmanager
@@ -212,3 +244,37 @@ def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
                 show("read anchors", done, total, "")
 
         yield on_upload, on_read
+
+
+def show_anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
+    """Prints one anchor set, a line for each thing to know."""
+    groups, probes = (
+        ", ".join(f"{group} ({count})" for group, count in found.items())
+        for found in (item.groups, item.directions)
+    )
+    others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
+    extras = {"views": groups, "directions": probes, "further arrays": ", ".join(others)}
+    if contents is not None:
+        counted = sorted(Counter(contents.labels.tolist()).items())
+        extras["labels"] = ", ".join(f"{label} ({count})" for label, count in counted)
+        extras["states apart"] = "" if contents.radius is None else cell(contents.radius)
+    expires = f"{_day(item.expire_time)}, later when it is used"
+    rows = {
+        "digest": item.digest,
+        "anchors": item.anchors,
+        "frames": f"{item.history} of history, {item.horizon} of future",
+        "pixels": f"{item.height} x {item.width}",
+        "action block width": item.action_block_dim,
+        "state width": item.state_dim,
+        "size": f"{mebibytes(item)} MiB",
+        **{name: text for name, text in extras.items() if text},
+        "made": _day(item.create_time),
+        "expires": "never" if item.expire_time is None else expires,
+        "description": item.description or "-",
+    }
+    source = item.source
+    if source is not None:
+        drawn = f"{source.dataset}, task {source.task}, seed {source.seed}"
+        rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
+    for name, value in rows.items():
+        render.line(f"{name:<20}{value}")

@@ -1,4 +1,4 @@
-"""Commands as dataclasses: the fields are the options, ``run`` is what the command does.
+"""Commands as dataclasses: the fields are the options, a call does what the command is for.
 
 Every class below ``Options`` is one, without a decorator. Commands that share options inherit them
 from one class. This module is read at run time by typer, and so are those that declare options:
@@ -30,7 +30,6 @@ class Group(CommandGroup):
     """A group of commands; its help says nothing of the type of a flag."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
 
@@ -45,7 +44,8 @@ class Command(TyperCommand):
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(*arguments, **attributes)
         kinds: Any = getattr(self.callback, "__wrapped__").__mro__  # noqa: B009 - mypy
-        depth = {name: at for at, kind in reversed([*enumerate(kinds)]) for name in _declared(kind)}
+        depth = {name: at for at, kind in reversed([*enumerate(kinds)])
+                 for name in inspect.get_annotations(kind)}  # fmt: skip
         self.params.sort(key=lambda param: depth[param.name or ""])
         self.declared: type[Options] = kinds[0]
         self.help = (self.help or "").partition("\n\nAttributes:")[0]
@@ -56,11 +56,9 @@ class Command(TyperCommand):
                 param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
-        """Reads the options, then runs the command."""
-        return ctx.invoke(super().invoke(ctx).run)
+        return ctx.invoke(super().invoke(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help, and the keys of a protocol file."""
         _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
         keys = self.declared.keys
@@ -71,10 +69,6 @@ class Command(TyperCommand):
                 text = f"{name}: {in_words(record, field)}"
                 typer.echo(textwrap.fill(text, width, initial_indent=" ", subsequent_indent="   "))
             typer.echo()
-
-
-def _declared(kind: type) -> Mapping[str, object]:
-    return inspect.get_annotations(kind)
 
 
 def _plain_flags(params: list[Any]) -> None:
@@ -93,10 +87,6 @@ class Options(Frozen, kw_only=True):
     """
 
     keys: ClassVar[Keys] = {}
-
-    def run(self) -> None:
-        """Does what the command is for."""
-        raise NotImplementedError
 
 
 def group(name: str, help: str) -> typer.Typer:
@@ -124,7 +114,6 @@ def about(record: type[Any], name: str) -> str:
 
 
 def _default_of(record: type[Any], name: str) -> str:
-    """The default of a field in words; empty when it has none, or leaves it to the server."""
     (value,) = (f.default for f in fields(record) if f.name == name)
     if isinstance(value, WireEnum):
         return str(value) if value else ""

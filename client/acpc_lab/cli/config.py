@@ -45,8 +45,7 @@ class Config(Printed):
     words: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE|KEY|PROFILE]...")] = None
     profile: str = ""
 
-    def run(self) -> None:
-        """Shows or changes the file."""
+    def __call__(self) -> None:
         with reported():
             current, held = profiles.read()
             if self.action == "list":

@@ -1,21 +1,19 @@
 """``acpc compare``, ``acpc certify`` and ``acpc plan-paired``."""
 
-import enum
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from acpc.contract import PairedRequest, PairRequest, PerturbationSet, PlanStart
-from acpc_client import CemBudget, CheckpointRef, PoolCertificate, answered, read_npz
+from acpc_client import CemBudget, Outcome, answered, read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given, sets
-from acpc_lab.cli.gates import Case, JunitOption, publish
+from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import (
     CheckpointName,
-    Exit,
     Printed,
     Server,
     Shifts,
@@ -23,14 +21,6 @@ from acpc_lab.cli.options import (
     read_grid,
 )
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
-
-
-class Selection(enum.StrEnum):
-    """Choices of ``--require``."""
-
-    TOP1 = "top1"
-    ELITE = "elite"
-
 
 MOMENT = ("past_blocks", "proprio", "goal_proprio")
 """What a planner's moment may have besides its history and its goal."""
@@ -60,11 +50,6 @@ class _Asked(Printed, Server):
     draws: Annotated[int | None, sets(PerturbationSet, "draws")] = None
     protocol: SettingsOption = None
 
-    @property
-    def named(self) -> CheckpointRef:
-        """The checkpoint."""
-        return checkpoint_of(self.checkpoint)
-
     def read(self, needed: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
         """The arrays of ``--input``, the views and the settings, as the client's calls take them.
 
@@ -88,7 +73,8 @@ class _Asked(Printed, Server):
                 f"found {found} an array views; give one of them", param_hint="--shift"
             )
         views = {"perturbations": read_grid(self.shift or ()), "views": arrays.get("views")}
-        return {**dict.fromkeys(optional), **arrays, **views, **more}
+        named = {"checkpoint": checkpoint_of(self.checkpoint)}
+        return {**dict.fromkeys(optional), **arrays, **named, **views, **more}
 
 
 class Compare(_Asked):
@@ -111,12 +97,11 @@ class Compare(_Asked):
 
     keys: ClassVar[Keys] = {**_VIEWS, **keys_of(PairRequest, ("weights",)), **_MODE}
 
-    def run(self) -> None:
-        """Compares, and prints a row per view."""
+    def __call__(self) -> None:
         optional = ("observed_future", "proprio", "future_proprio")
         asked = self.read(("history", "action_blocks"), optional)
         with self.connect() as client:
-            result = answered("comparison", client.compare_pair, self.named, **asked)
+            result = answered("comparison", client.compare_pair, **asked)
         self.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
 
 
@@ -159,21 +144,22 @@ class Certify(_Asked):
     keys: ClassVar[Keys] = {**_VIEWS, **_PLANNER, **_POOL, **_MODE}
 
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites")] = None
-    require: Selection | None = None
+    require: Literal["top1", "elite"] | None = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Certifies, prints a row per shift, and gates where asked."""
+    def __call__(self) -> None:
         require = self.require
-        if require is Selection.ELITE and not self.elites:
+        if require == "elite" and not self.elites:
             raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
         asked = self.read(("history", "candidates", "goal"), (*MOMENT, "offsets", "infeasible"))
         asked |= given(elite_count=self.elites)
         with self.connect() as client:
-            result = answered("certificate", client.certify_pool, self.named, **asked)
+            result = answered("certificate", client.certify_pool, **asked)
         self.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
         if require is not None:
-            _demand(_met(result.answer, require), f"--require {require}", self)
+            found = [getattr(view, require) for view in result.answer.views]
+            met = bool(found) and all(one is not None and one.certified for one in found)
+            _demand(met, f"--require {require}", self)
 
 
 class PlanPaired(_Asked):
@@ -208,12 +194,11 @@ class PlanPaired(_Asked):
     require_certified: bool = False
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Plans on both sides, prints a row per view, and gates where asked."""
+    def __call__(self) -> None:
         asked = self.read(("history", "goal"), MOMENT)
         asked["budget"] = CemBudget(**asked.pop("budget", {}))
         with self.connect() as client:
-            result = answered("paired_plans", client.plan_paired, self.named, **asked)
+            result = answered("paired_plans", client.plan_paired, **asked)
         self.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
         if self.require_certified:
             met = all(view.certified for view in result.answer.views)
@@ -222,14 +207,10 @@ class PlanPaired(_Asked):
 
 def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
-    case = Case(f"{asked.checkpoint} {what}", "passed" if met else "failed", message)
-    publish("acpc certify", [case], asked.junit)
+    outcome = Outcome.PASSED if met else Outcome.FAILED
+    code = settle(
+        "acpc certify", [Case(f"{asked.checkpoint} {what}", outcome, message)], asked.junit
+    )
     if not met:
         render.note(message)
-        raise typer.Exit(Exit.NOT_CERTIFIED)
-
-
-def _met(answer: PoolCertificate, require: Selection) -> bool:
-    """Tells whether ``require`` holds everywhere; not for an answer without views."""
-    found = [getattr(view, require) for view in answer.views]
-    return bool(found) and all(one is not None and one.certified for one in found)
+        raise typer.Exit(code)

@@ -1,8 +1,7 @@
 """``acpc diff``."""
 
-import enum
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 import typer
 from acpc.contract import cell, ends
@@ -11,26 +10,22 @@ from acpc_client import (
     AcpcClient,
     EvidenceOptions,
     Outcome,
-    ScoreComparison,
+    Score,
     load_result,
 )
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import JunitOption, case_of, publish
+from acpc_lab.cli.gates import Case, JunitOption, settle
 from acpc_lab.cli.options import Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
+from acpc_lab.evidence import ScoreComparison, compare_scores
 
-_LOWER_IS_BETTER = "IR: how far the shift pushes predictions of most anchors; lower is better"
-_HIGHER_IS_BETTER = "SR: share of anchors still apart from another state, higher is better"
-
-
-class DiffGate(enum.StrEnum):
-    """What a comparison may demand of the second score."""
-
-    NO_WORSE = "no-worse"
+_MEANING = (
+    "IR: how far the shift pushes predictions of most anchors; lower is better",
+    "SR: share of anchors still apart from another state, higher is better",
+)
 
 
 class Diff(Printed, Server):
@@ -61,18 +56,17 @@ class Diff(Printed, Server):
 
     first: Annotated[str, typer.Argument(metavar="A")]
     second: Annotated[str, typer.Argument(metavar="B")]
-    gate: DiffGate | None = None
+    gate: Literal["no-worse"] | None = None
     junit: JunitOption = None
     population: Population = None
     protocol: SettingsOption = None
 
-    def run(self) -> None:
-        """Compares, and gates where asked."""
+    def __call__(self) -> None:
         asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
         with self.connect() as client:
-            held = [_read(name, client) for name in (self.first, self.second)]
+            first, second = (_read(name, client) for name in (self.first, self.second))
             try:
-                found = client.compare_scores(held[0], held[1], EvidenceOptions(**asked))
+                found = compare_scores(first, second, EvidenceOptions(**asked))
             except ArgumentError as error:  # names a file as it was given
                 of = {"a": self.first, "b": self.second}.get(error.field, "")
                 wrong = f"{of}: {error.description}" if ": found" in error.description else ""
@@ -81,12 +75,13 @@ class Diff(Printed, Server):
         if self.gate is None:
             return
         outcome = no_worse(found)
-        publish("acpc diff", [case_of(found.second, outcome, found.headline())], self.junit)
+        cases = [Case(found.second, outcome, found.headline())]
+        code = settle("acpc diff", cases, self.junit)
         if outcome is Outcome.FAILED:
             render.note(f"{found.second} is surely worse than {found.first}")
         if outcome is Outcome.UNDECIDED:
             render.note(f"undecided: {found.second} may be worse than {found.first}, or may not")
-        raise typer.Exit(exit_of([outcome]))
+        raise typer.Exit(code)
 
 
 def no_worse(found: ScoreComparison) -> Outcome:
@@ -98,11 +93,14 @@ def no_worse(found: ScoreComparison) -> Outcome:
     return Outcome.PASSED if kept and error.interval.upper <= error.even else Outcome.UNDECIDED
 
 
-def _read(text: str, client: AcpcClient) -> Any:  # noqa: ANN401 - a result or an operation
+def _read(text: str, client: AcpcClient) -> Score:
     path = Path(text)
-    if path.suffix in RESULT_FORMATS or path.is_file():
-        return load_result(path)
-    return client.operations.get(job_name(text))
+    if not (path.suffix in RESULT_FORMATS or path.is_file()):
+        return client.operations.get(job_name(text)).result()
+    held = load_result(path)
+    if not isinstance(held.answer, Score):
+        raise ArgumentError(text, f"found a {held.kind}, wanted a score")
+    return held.answer
 
 
 def _show(found: ScoreComparison) -> None:
@@ -117,6 +115,6 @@ def _show(found: ScoreComparison) -> None:
     titles = ["", "A", "B", "B - A", f"{100 * found.confidence:g} % interval", "B is"]
     rows = zip(table["number"], *numbers, intervals, table["second is"], strict=True)
     render.table(titles, list(rows))
-    render.prose(_LOWER_IS_BETTER)
-    render.prose(_HIGHER_IS_BETTER)
+    for sentence in _MEANING:
+        render.prose(sentence)
     render.notes(found.notes)

@@ -1,39 +1,129 @@
-"""Follows a job to its end: live progress, verdict, exit code."""
+"""Follows work to its end: progress on stderr, as a bar or in lines; then verdict and exit code."""
 
-from collections.abc import Collection, Iterator
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import typer
-from acpc_client import (
-    AcpcClient,
-    Operation,
-    Outcome,
-    Progress,
-    StudyResult,
-    save_result,
-)
+from acpc_client import AcpcClient, Operation, Outcome, StudyResult, save_result
 from acpc_client.errors import ServerAway, extended
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
+from acpc_lab.campaigns import CampaignProgress, OnUpdate, TaskState, TaskStatus
 from acpc_lab.cli import render
-from acpc_lab.cli.gates import Case, JunitOption, by_gate, case_of, publish, reason
-from acpc_lab.cli.options import (
-    Exit,
-    Followed,
-    Gate,
-    GateOption,
-    ScoreOut,
-    interruptible,
+from acpc_lab.cli.gates import Case, ScoreOptions, judged, settle
+from acpc_lab.cli.options import Exit, interruptible
+
+_LINE_S = 60.0
+_LEFT = (
+    "interrupted: {} goes on at the server",
+    "  follow it: acpc show job {} --wait",
+    "  cancel it: acpc cancel {}",
 )
-from acpc_lab.cli.progress import counted
+Show = Callable[[str, int, int, str], None]
+"""Shows what is counted, how many are done, of how many (0: not known), and a remark."""
 
 
-class ScoreOptions(Followed):
-    """What is done with the score of a job that is followed."""
+@contextmanager
+def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Show]:
+    """Shows a count on stderr: a bar on a terminal where it is ``live``, else a line a minute.
 
-    gate: GateOption = Gate.POINT
-    junit: JunitOption = None
-    out: ScoreOut = None
+    ``first`` is shown before the first count; ``more`` are further columns of the bar.
+    """
+    console = render.console()
+    if render.is_quiet():
+        yield lambda what, done, total, remark: None
+        return
+    if not (live and console.is_terminal):
+        yield _lines()
+        return
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
+    remarks = TextColumn("{task.fields[remark]}", markup=False)
+    with Progress(*columns, remarks, *more, console=console, transient=True) as bar:
+        task = bar.add_task(first, total=None, remark="")
+
+        def draw(what: str, done: int, total: int, remark: str) -> None:
+            bar.update(task, description=what, completed=done, total=total or None, remark=remark)
+
+        yield draw
+
+
+def _lines() -> Show:
+    """Shows the first count at once, then one a minute, and the last."""
+    due = -math.inf
+
+    def tell(what: str, done: int, total: int, remark: str) -> None:
+        nonlocal due
+        if time.monotonic() < due and not (total and done == total):
+            return
+        due = time.monotonic() + _LINE_S
+        render.note(", ".join(filter(None, (f"{what} {done}/{total}" if total else what, remark))))
+
+    return tell
+
+
+@contextmanager
+def shown(
+    noun: str,
+    before: str,
+    answer: Callable[[TaskStatus[Any]], str] = lambda _: "",
+    *,
+    live: bool = True,
+) -> Iterator[OnUpdate[Any]]:
+    """Shows a campaign: a line for each task that ends or waits, below them how many are done.
+
+    Args:
+        noun: What a task is called, in the plural.
+        before: What goes on before there are tasks.
+        answer: The answer of a task in one line; empty: it has none.
+        live: Whether a terminal has a bar.
+    """
+    known: dict[str, TaskState] = {}
+    away = False
+
+    with counted(before, live=live) as show:
+
+        def update(now: CampaignProgress[Any]) -> None:
+            nonlocal away
+            if away != (now.away is not None):
+                away = now.away is not None
+                render.presence(now.away)
+            first = not known and bool(now.tasks)
+            for status in now.changed:
+                last, known[status.task.id] = known.get(status.task.id), status.state
+                ended = status.state.done or status.state is TaskState.WAITING
+                # What a task was before the run began is no news.
+                settled = first and status.state is TaskState.SUCCEEDED
+                if ended and last is not status.state and not settled:
+                    words = answer(status) or _ended(status)
+                    render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {words}")
+            if now.tasks:
+                show(f"{noun} done", now.done, len(now.tasks), _remark(now, noun))
+
+        yield (lambda now: None) if render.is_quiet() else update
+
+
+def _ended(status: TaskStatus[Any]) -> str:
+    problem = None if status.state.in_flight else status.problem
+    why = f" ({problem.code}: {problem.message})" if problem else ""
+    return f"{status.state.value}{why}"
+
+
+def _remark(now: CampaignProgress[Any], noun: str) -> str:
+    """How many tasks are in which state, and how long it takes."""
+    counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
+    rate = f"; {now.rate * 60:.3g} {noun} a minute" if now.rate else ""
+    if not now.seconds_left:
+        return f"{counts}{rate}"
+    minutes = round(now.seconds_left / 60)
+    left = f"{minutes} min" if minutes else f"{round(now.seconds_left)} s"
+    left = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else left
+    return f"{counts}{rate}; about {left} left"
 
 
 @contextmanager
@@ -44,7 +134,7 @@ def submitting(request_id: str) -> Iterator[str]:
     """
     again = f"it may have the job: give the same command with --request-id {request_id}"
     try:
-        with interruptible(f"interrupted before the server answered; {again}"):
+        with interruptible([f"interrupted before the server answered; {again}"]):
             yield request_id
     except ServerAway as away:
         if away.sent:
@@ -52,23 +142,22 @@ def submitting(request_id: str) -> Iterator[str]:
         raise
 
 
-def follow(client: AcpcClient, name: str, *, timeout: float | None, out: Path | None) -> Operation:
+def follow(
+    client: AcpcClient, name: str, *, timeout: float | None, out: Path | None = None
+) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
     Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
     passed.
     """
-    try:
-        with counted("waiting") as show:
-            for last in client.operations.watch(name, timeout=timeout):
-                name, progress = last.name, last.progress
-                phase = progress.phase or last.state.name.lower()
-                show(phase, progress.completed, progress.total, _left(progress))
-    except KeyboardInterrupt as interrupt:
-        render.note(f"interrupted: {name} goes on at the server")
-        render.note(f"  follow it: acpc show job {name} --wait")
-        render.note(f"  cancel it: acpc cancel {name}")
-        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+    with interruptible(line.format(name) for line in _LEFT), counted("waiting") as show:
+        for last in client.operations.watch(name, timeout=timeout):
+            name, progress, left = last.name, last.progress, ""
+            if progress.seconds_left is not None:
+                minutes, rest = divmod(round(progress.seconds_left), 60)
+                left = f"{minutes} min {rest} s left" if minutes else f"{rest} s left"
+            phase = progress.phase or last.state.name.lower()
+            show(phase, progress.completed, progress.total, left)
     if out is not None and last.error is None:
         save_result(last, out)
     return last
@@ -80,15 +169,13 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
     Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
     """
     name = name or operation.checkpoint.name or operation.name
-    gate, junit = form.gate, form.junit
     if form.json:
         render.result(operation)
     if operation.error is not None:
         failure = f"{operation.error.code}: {operation.error.message}"
-        publish("acpc score", [Case(name, "error", failure)], junit)
-        render.error(operation.error)
-        render.note(f"  {operation.name} {operation.state.name.lower()}")
-        raise typer.Exit(Exit.JOB_ENDED_BADLY)
+        code = settle("acpc score", [Case(name, Outcome.UNSPECIFIED, failure)], form.junit)
+        failed(operation)
+        raise typer.Exit(code)
     if operation.study is not None:
         if not form.json:
             render.prose(study_line(operation.study))
@@ -96,38 +183,24 @@ def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
     score = operation.result()
     if not form.json:
         render.score(score, asked=render.asked(operation), wide=form.wide)
-    outcome = by_gate(score.gated(gate), gate)
-    publish("acpc score", [case_of(name, outcome, reason(score, gate))], junit)
-    if outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
+    case = judged(name, score, form.gate)
+    code = settle("acpc score", [case], form.junit)
+    if case.outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
         render.note("undecided: nothing passes without a reference; name one: --reference")
-    if outcome is Outcome.UNSPECIFIED:
+    if case.outcome is Outcome.UNSPECIFIED:
         render.problem("the server gave no outcome this client knows; update the client")
-        raise typer.Exit(Exit.ERROR)
-    raise typer.Exit(exit_of([outcome]))
+        code = Exit.ERROR
+    raise typer.Exit(code)
 
 
-def exit_of(outcomes: Collection[Outcome]) -> Exit:
-    """The exit code of the worst of some outcomes; one without a score counts as no outcome."""
-    for outcome, code in (
-        (Outcome.UNSPECIFIED, Exit.JOB_ENDED_BADLY),
-        (Outcome.FAILED, Exit.SCREEN_FAILED),
-        (Outcome.DOES_NOT_FIT, Exit.SCREEN_FAILED),
-        (Outcome.UNDECIDED, Exit.UNDECIDED),
-    ):
-        if outcome in outcomes:
-            return code
-    return Exit.OK
+def failed(operation: Operation) -> None:
+    """Prints why a job has no answer, and which job it is."""
+    if operation.error is not None:
+        render.error(operation.error)
+        render.note(f"  {operation.name} {operation.state.name.lower()}")
 
 
 def study_line(study: StudyResult) -> str:
     """A study in one line."""
     names = ", ".join(study.columns)
     return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
-
-
-def _left(progress: Progress) -> str:
-    seconds = progress.seconds_left
-    if seconds is None:
-        return ""
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"

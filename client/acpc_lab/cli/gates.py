@@ -1,70 +1,62 @@
-"""Reports a gate's decision to a CI system: a JUnit file, and annotations of GitHub Actions.
+"""Gates: what is judged, the exit code that follows, and a JUnit file for CI systems."""
 
-GitLab, Jenkins and others read the JUnit file; GitHub Actions reads annotations on stderr.
-"""
-
-from __future__ import annotations
-
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, NamedTuple
 from xml.etree import ElementTree as ET
 
 import typer
 from acpc_client import Outcome, Score, write_whole
 
-from acpc_lab.cli import render
-from acpc_lab.cli.options import Gate, require_folder
-
-if TYPE_CHECKING:
-    from acpc_lab.sweeps import SweepResults
-
-State = Literal["passed", "failed", "undecided", "error"]
-
+from acpc_lab.cli.options import Exit, Followed, Gate, GateOption, ScoreOut, require_folder
 
 JunitOption = Annotated[
     Path | None,
     typer.Option(
-        "--junit",
         metavar="FILE",
         dir_okay=False,
         callback=require_folder,
-        help="Also write what the gate decided here, as JUnit XML for a CI system: one test case "
+        help="Also write the verdicts as a JUnit file for the CI system: one test case "
         "per checkpoint and shift; undecided ones are skipped.",
     ),
 ]
 
-_ELEMENTS = {"failed": "failure", "undecided": "skipped", "error": "error"}
-_LEVELS = {"failed": "error", "undecided": "warning", "error": "error"}
+
+class ScoreOptions(Followed):
+    """What is done with the score of a job that is followed."""
+
+    gate: GateOption = Gate.POINT
+    junit: JunitOption = None
+    out: ScoreOut = None
+
+
 REFERENCE = "the reference: there for comparison, not judged"
 """What is said of a checkpoint that is its own reference."""
-_MOST = 10
-"""Annotations of one level that GitHub shows of a step."""
+# The element of JUnit and the exit code of what did not pass, the worst first.
+_ENDS = {
+    Outcome.UNSPECIFIED: ("error", Exit.JOB_ENDED_BADLY),
+    Outcome.FAILED: ("failure", Exit.SCREEN_FAILED),
+    Outcome.DOES_NOT_FIT: ("failure", Exit.SCREEN_FAILED),
+    Outcome.UNDECIDED: ("skipped", Exit.UNDECIDED),
+}
+_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+_TYPES = {"failure": {"type": "failed"}, "error": {"type": "error"}}
 # What XML 1.0 cannot hold, escaped or not.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-@dataclass(frozen=True)
-class Case:
-    """One verdict of a gate.
-
-    Attributes:
-        name: What was judged.
-        state: How it ended; whatever is neither failed, undecided nor in error passed.
-        message: Why, in a sentence.
-    """
+class Case(NamedTuple):
+    """One verdict of a gate: of what, which, and why; without a score it is UNSPECIFIED."""
 
     name: str
-    state: State
+    outcome: Outcome
     message: str
 
 
-def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "") -> None:
-    """Writes the JUnit file, and annotations about ``file`` where GitHub Actions runs the command.
+def settle(suite: str, cases: Sequence[Case], junit: Path | None) -> Exit:
+    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case.
 
     Raises typer.BadParameter: The file cannot be written.
     """
@@ -74,54 +66,25 @@ def publish(suite: str, cases: Sequence[Case], junit: Path | None, file: str = "
         except OSError as error:
             wrong = f"cannot write {junit}: {error.strerror}"
             raise typer.BadParameter(wrong, param_hint="--junit") from error
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        for line in _annotations(suite, cases, file):
-            render.note(line)
+    outcomes = {case.outcome for case in cases}
+    return next((code for outcome, (_, code) in _ENDS.items() if outcome in outcomes), Exit.OK)
 
 
 def _junit(suite: str, cases: Sequence[Case]) -> bytes:
-    counted = Counter(_ELEMENTS.get(case.state, "passed") for case in cases)
-    counts = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-    numbers = {"tests": str(len(cases))} | {
-        name: str(counted[element]) for name, element in counts.items()
-    }
+    elements = [_ENDS.get(case.outcome, ("system-out", Exit.OK))[0] for case in cases]
+    counted = Counter(elements)
+    numbers = {"tests": str(len(cases))}
+    numbers |= {name: str(counted[element]) for name, element in _COUNTS.items()}
     root = ET.Element("testsuites", numbers)
     held = ET.SubElement(root, "testsuite", {"name": suite, **numbers})
-    for case in cases:
+    for case, element in zip(cases, elements, strict=True):
         name, message = (_FORBIDDEN.sub("\ufffd", text) for text in (case.name, case.message))
         made = ET.SubElement(held, "testcase", {"name": name, "classname": suite})
-        if case.state in _ELEMENTS:
-            about = {"message": message}
-            if case.state != "undecided":
-                about["type"] = case.state
-            ET.SubElement(made, _ELEMENTS[case.state], about).text = message
-        else:
-            ET.SubElement(made, "system-out").text = message
+        about = {"message": message} if element in _COUNTS.values() else {}
+        ET.SubElement(made, element, about | _TYPES.get(element, {})).text = message
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
-
-
-def _annotations(suite: str, cases: Sequence[Case], file: str) -> Iterator[str]:
-    """A workflow command for each case that did not pass, as many as GitHub shows."""
-    for level in ("error", "warning"):
-        failed = [case for case in cases if _LEVELS.get(case.state) == level]
-        for case in failed[: _MOST - 1] if len(failed) > _MOST else failed:
-            yield _annotation(level, f"{suite}: {case.name} {case.state}", case.message, file)
-        if len(failed) > _MOST:
-            rest = f"{len(failed) - _MOST + 1} more did not pass"
-            yield _annotation(level, suite, rest, file)
-
-
-def _annotation(level: str, title: str, message: str, file: str) -> str:
-    properties = {"file": file, "title": title}
-    held = ",".join(f"{name}={_escaped(x, ':,')}" for name, x in properties.items() if x)
-    return f"::{level} {held}::{_escaped(message)}"
-
-
-def _escaped(text: str, more: str = "") -> str:
-    """The text with what ends a workflow command, or a property of one, in percents."""
-    return re.sub(f"[%\r\n{more}]", lambda found: f"%{ord(found[0]):02X}", text)
 
 
 def by_gate(outcome: Outcome, gate: str) -> Outcome:
@@ -130,15 +93,9 @@ def by_gate(outcome: Outcome, gate: str) -> Outcome:
     return Outcome.UNDECIDED if unjudged else outcome
 
 
-def case_of(name: str, outcome: Outcome, message: str) -> Case:
-    """The case of what a gate decided."""
-    states: dict[Outcome, State] = {
-        Outcome.FAILED: "failed",
-        Outcome.DOES_NOT_FIT: "failed",
-        Outcome.UNDECIDED: "undecided",
-        Outcome.UNSPECIFIED: "error",
-    }
-    return Case(name, states.get(outcome, "passed"), message)
+def judged(name: str, score: Score, gate: str) -> Case:
+    """A score as its gate judges it."""
+    return Case(name, by_gate(score.gated(gate), gate), reason(score, gate))
 
 
 def reason(score: Score, gate: str | None) -> str:
@@ -146,18 +103,3 @@ def reason(score: Score, gate: str | None) -> str:
     if gate == Gate.CONFIDENT and score.certainty:
         return f"{score.certainty} ({score.verdict.summary})"
     return score.headline()
-
-
-def cases_of(results: SweepResults, gate: Gate | None) -> list[Case]:
-    """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
-    cases = []
-    for item, outcome in zip(results, results.gated(gate or Gate.POINT), strict=True):
-        if item.score is None:
-            message = f"{item.state.value}: {item.error or 'it has no score'}"
-        elif item.is_reference:
-            message = REFERENCE
-        else:
-            message = reason(item.score, gate)
-        allowed = gate is None and item.score is not None
-        cases.append(case_of(item.cell.title, Outcome.PASSED if allowed else outcome, message))
-    return cases

@@ -62,8 +62,7 @@ class Init(Options):
     labels: Annotated[str | None, typer.Option(metavar="A,B,...")] = None
     force: bool = False
 
-    def run(self) -> None:
-        """Writes the file, and of a dataset prints the columns."""
+    def __call__(self) -> None:
         to_sweep = self.source.suffix in (".yaml", ".yml")
         target = self.source if to_sweep else self.out or Path(f"{self.source.stem}.yaml")
         if target.exists() and not self.force:
@@ -92,7 +91,11 @@ class Init(Options):
             )
             raise typer.BadParameter(wrong, param_hint="DATASET")
         known = {name: getattr(self, name) for name in _KNOWN}
-        labels = None if self.labels is None else _coordinates(self.labels)
+        try:
+            labels = tuple(map(int, self.labels.split(","))) if self.labels else None
+        except ValueError as error:
+            wrong = f"found {self.labels!r}, wanted numbers like 1,2"
+            raise typer.BadParameter(wrong, param_hint="--labels") from error
         chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
         with reported(), open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
@@ -105,11 +108,3 @@ class Init(Options):
         open_questions = text.count("CHECK")
         left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
         render.line(f"{target}: written, and anchors can be drawn by it{left}")
-
-
-def _coordinates(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(item) for item in text.split(","))
-    except ValueError as error:
-        wrong = f"found {text!r}, wanted numbers like 1,2"
-        raise typer.BadParameter(wrong, param_hint="--labels") from error

@@ -3,17 +3,26 @@
 import contextlib
 import inspect
 import json
+from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
-from acpc_client import AcpcClient, Checkpoint, save_result, status_of
+from acpc_client import (
+    AcpcClient,
+    Checkpoint,
+    Operation,
+    save_result,
+    status_of,
+)
 from acpc_client.errors import NotFound
 
-from acpc_lab.cli import held, render
-from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
+from acpc_lab.cli import render
+from acpc_lab.cli.anchors import ANCHOR_SETS, mebibytes, show_anchor_set
+from acpc_lab.cli.follow import finish, follow, study_line
+from acpc_lab.cli.gates import ScoreOptions
 from acpc_lab.cli.options import (
     CheckpointName,
     Printed,
@@ -22,7 +31,8 @@ from acpc_lab.cli.options import (
     job_name,
     reported,
 )
-from acpc_lab.cli.table import Column, Format
+from acpc_lab.cli.render import DIGITS, source_of
+from acpc_lab.cli.table import WIDE, Column, Format
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
 # Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
@@ -30,6 +40,49 @@ _VERDICTS = 50
 _SHIFTS = tuple(
     Column(name, itemgetter(name), rank=rank)
     for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
+)
+
+
+def _moment(at: datetime | None) -> str:
+    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
+
+
+def _done(item: Operation) -> str:
+    progress = item.progress
+    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
+
+
+_CHECKPOINTS = (
+    Column("name", "name"),
+    Column("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
+    Column("weights", "weights", rank=2),
+    Column("MiB", mebibytes, rank=3),
+    Column("family", lambda item: item.model.family if item.model else "-", rank=4),
+    Column("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=DIGITS),
+)
+_DATASETS = (
+    Column("name", "name"),
+    Column("format", lambda one: one.format or "hdf5", rank=1),
+    Column("MiB", mebibytes, rank=2),
+)
+_TASKS = (
+    Column("name", "name"),
+    Column("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
+    Column("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
+    Column("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
+)
+_OPERATIONS = (
+    Column("name", "name", short=len("operations/") + 8),
+    Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
+    Column("shift", lambda item: item.request.shift if item.request else "-", rank=2),
+    Column("verdict", lambda item: item.score.verdict.outcome.name if item.score else "-", rank=1),
+    Column("state", lambda item: item.state.name.lower()),
+    Column("progress", _done, rank=4),
+    Column("created", lambda item: _moment(item.create_time), rank=3),
+    Column("caller", lambda item: item.caller or "-", rank=5),
+    Column("anchors from", source_of, rank=WIDE),
+    Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
+    Column("attempts", "attempts", rank=WIDE),
 )
 
 
@@ -56,18 +109,27 @@ class List(Printed, Server):
     filter: str = ""
     show_all: Annotated[bool, typer.Option("--all")] = False
 
-    def run(self) -> None:
-        """Lists it."""
+    def __call__(self) -> None:
         if self.what == "shifts":
             render.listing([_shift(choice) for choice in CHOICES], _SHIFTS, self.form, dict)
             return
         with self.connect() as client:
-            getattr(self, f"_{self.what.replace('-', '_')}")(client)
+            match self.what:
+                case "checkpoints":
+                    self._checkpoints(client)
+                case "datasets":
+                    self._datasets(client)
+                case "tasks":
+                    render.listing(list(client.datasets.tasks()), _TASKS, self.form)
+                case "anchor-sets":
+                    render.listing(list(client.anchors.list()), ANCHOR_SETS, self.form)
+                case "jobs":
+                    self._jobs(client)
 
     def _checkpoints(self, client: AcpcClient) -> None:
         found = list(client.checkpoints.list(show_all=self.show_all))
         good = found if self.json else [one for one in found if not one.problem]
-        render.listing(good, held.CHECKPOINTS, self.form)
+        render.listing(good, _CHECKPOINTS, self.form)
         for one in found if not self.json else ():
             if one.problem:
                 command = f"; next: {one.next_command}" if one.next_command else ""
@@ -75,16 +137,10 @@ class List(Printed, Server):
 
     def _datasets(self, client: AcpcClient) -> None:
         listed = list(client.datasets.list())
-        render.listing(listed, held.DATASETS, self.form)
+        render.listing(listed, _DATASETS, self.form)
         other = [one.name for one in listed if one.format not in ("", "hdf5")]
         if other:
             render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
-
-    def _tasks(self, client: AcpcClient) -> None:
-        render.listing(list(client.datasets.tasks()), held.TASKS, self.form)
-
-    def _anchor_sets(self, client: AcpcClient) -> None:
-        render.listing(list(client.anchors.list()), held.ANCHOR_SETS, self.form)
 
     def _jobs(self, client: AcpcClient) -> None:
         listed = list(client.operations.list(filter=self.filter))
@@ -94,7 +150,7 @@ class List(Printed, Server):
                 with contextlib.suppress(NotFound):  # deleted since
                     listed[at] = client.operations.get(listed[at].name)
         named = self.wide or any(item.caller for item in listed)
-        columns = [one for one in held.OPERATIONS if named or one.title != "caller"]
+        columns = [one for one in _OPERATIONS if named or one.title != "caller"]
         render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
 
 
@@ -141,8 +197,7 @@ class Show(ScoreOptions, Server):
     wait: bool = False
     contents: bool = False
 
-    def run(self) -> None:
-        """Shows it."""
+    def __call__(self) -> None:
         with self.connect() as client:
             getattr(self, f"_{self.what.replace('-', '_')}")(client)
 
@@ -155,9 +210,9 @@ class Show(ScoreOptions, Server):
         if inside is not None and self.json:
             render.line(json.dumps({**found.to_dict(), "contents": inside.to_dict()}, indent=2))
         elif self.form is Format.CSV:
-            render.listing([found], held.ANCHOR_SETS, self.form)
+            render.listing([found], ANCHOR_SETS, self.form)
         else:
-            self.answer(found, lambda: held.anchor_set(found, inside))
+            self.answer(found, lambda: show_anchor_set(found, inside))
 
     def _job(self, client: AcpcClient) -> None:
         name = job_name(self.name)
@@ -178,9 +233,11 @@ class Show(ScoreOptions, Server):
             return
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)
-        render.listing([operation], held.OPERATIONS, self.form)
+        render.listing([operation], _OPERATIONS, self.form)
         if operation.phase_seconds and self.form is not Format.CSV:
-            render.prose(f"seconds by phase: {held.phases(operation)}")
+            spent = sorted(operation.phase_seconds.items(), key=lambda one: -one[1])
+            phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
+            render.prose(f"seconds by phase: {phases}")
         if operation.study is not None:
             render.prose(study_line(operation.study))
         if operation.error is not None:
@@ -192,7 +249,7 @@ def show_checkpoint(checkpoint: Checkpoint, form: Format) -> None:
     if form is Format.JSON:
         render.line(checkpoint.to_json(indent=2))
         return
-    render.listing([checkpoint], held.CHECKPOINTS, form)
+    render.listing([checkpoint], _CHECKPOINTS, form)
     card = checkpoint.model
     if card is not None:
         render.prose(f"digest {card.digest}")
@@ -221,8 +278,7 @@ class Load(Printed, Server):
     pin: bool = False
     unload: bool = False
 
-    def run(self) -> None:
-        """Loads or unloads it."""
+    def __call__(self) -> None:
         if self.pin and self.unload:
             raise typer.BadParameter("--pin and --unload exclude each other")
         named = checkpoint_of(self.checkpoint)
@@ -247,17 +303,13 @@ class Cancel(Server):
 
     name: Annotated[str, typer.Argument(metavar="JOB|SWEEP.YAML", help=f"{_NAME}. Or a sweep.")]
 
-    def run(self) -> None:
-        """Asks, and says so where the job has ended already."""
+    def __call__(self) -> None:
         if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
             from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
 
             with reported():
                 sweep = Sweep.load(Path(self.name))
-                spec = sweep.spec
-                with self.client(
-                    spec.server.target, spec.server.access, on_away=render.presence
-                ) as client:
+                with self.client(on_away=render.presence) as client:
                     asked = sweep.cancel(client)
             render.line(f"{asked} cancellations requested")
             return
@@ -284,8 +336,7 @@ class Delete(Server):
     what: Literal["anchor-set", "job"]
     name: str
 
-    def run(self) -> None:
-        """Deletes it."""
+    def __call__(self) -> None:
         with self.connect() as client:
             if self.what == "anchor-set":
                 client.anchors.delete(self.name)

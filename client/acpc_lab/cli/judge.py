@@ -1,19 +1,17 @@
 """``acpc judge``."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from acpc.contract import ArgumentError, below, check_score, to_plain
-from acpc_client import Result, Score, Thresholds, judge_again, load_result
+from acpc_client import Outcome, Result, Score, Thresholds, judge_again, load_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given, sets
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, by_gate, case_of, publish, reason
+from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, judged, settle
 from acpc_lab.cli.options import Gate, GateOption, Printed, reported
 from acpc_lab.cli.protocol import calibrated
 
@@ -47,36 +45,32 @@ class Judge(Printed):
     gate: GateOption = Gate.POINT
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Judges each, and exits for the worst."""
+    def __call__(self) -> None:
         with reported():
             read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
             limits = read | given(ir=self.t_ir, sr=self.t_sr)
-            found, outcomes = [], []
+            found, cases = [], []
             for source in self.sources:
                 try:
                     found.append(one := _judged(source, limits))
-                    outcomes.append(by_gate(one.answer.gated(self.gate), self.gate))
+                    cases.append(judged(source, one.answer, self.gate))
                 except FailedPrecondition as error:  # of the file, as no server is asked
                     raise ArgumentError("RESULT", f"{source}: {error.message}") from error
+        compared = [one.answer.is_reference for one in found]
+        if all(compared):  # as in a sweep, a reference is there for the others
+            compared = [False] * len(found)
+        cases = [
+            Case(source, Outcome.PASSED, REFERENCE) if alone else case
+            for source, case, alone in zip(self.sources, cases, compared, strict=True)
+        ]
         if self.json:
-            for one in found:
-                render.result(one)
+            render.result(*found)
         elif len(found) == 1:
             render.score(found[0].answer, wide=self.wide)
         else:
             titles = ("file", "checkpoint", "relative IR", "SR", "verdict", "how sure")
-            pairs = zip(self.sources, found, strict=True)
-            render.table(titles, [_row(*pair, _only_compared(pair[1], found)) for pair in pairs])
-        cases = [
-            Case(name, "passed", REFERENCE)
-            if _only_compared(one, found)
-            else case_of(name, outcome, reason(one.answer, self.gate))
-            for name, outcome, one in zip(self.sources, outcomes, found, strict=True)
-        ]
-        publish("acpc judge", cases, self.junit)
-        judged = zip(outcomes, found, strict=True)
-        raise typer.Exit(exit_of([is_ for is_, one in judged if not _only_compared(one, found)]))
+            render.table(titles, map(_row, self.sources, found, compared))
+        raise typer.Exit(settle("acpc judge", cases, self.junit))
 
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
@@ -88,18 +82,13 @@ def _judged(source: str, limits: dict[str, Any]) -> Result:
     score = held.answer
     if not isinstance(score, Score):
         wanted = "wanted a score, as acpc score and acpc show job write it with --out"
-        raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
+        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
     with below(source):
         check_score(score)
     wanted_limits = replace(score.verdict.thresholds, **limits)
     score = judge_again(score, wanted_limits)
     request = {**held.request, "thresholds": to_plain(wanted_limits)}
     return replace(held, answer=score, request=request)
-
-
-def _only_compared(one: Result, found: Sequence[Result]) -> bool:
-    """Whether a score is of a reference, and others with it are not, as in a sweep."""
-    return one.answer.is_reference and not all(other.answer.is_reference for other in found)
 
 
 def _row(source: str, held: Result, compared: bool) -> tuple[str, ...]:

@@ -4,11 +4,11 @@ import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from typing import Annotated, Any
 
 import typer
 from acpc.command_line import reported
+from acpc.extras import load_command
 from typer.core import TyperCommand
 
 from acpc_lab.cli.command import Command, Group
@@ -27,8 +27,8 @@ COMMANDS = {
         "Does this visual change alter the plan that CEM returns?",
     ),
     "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
-    "check-fit": ("check_fit.CheckFit", "Does this checkpoint predict these data at all?"),
-    "limit": ("limit.Limit", "Up to which severity does this checkpoint pass?"),
+    "check-fit": ("score.CheckFit", "Does this checkpoint predict these data at all?"),
+    "limit": ("score.Limit", "Up to which severity does this checkpoint pass?"),
     "judge": ("judge.Judge", "What do stored scores say under other thresholds?"),
     "verify": ("verify.Verify", "Does a stored result come out again? A study, or a job's result."),
     "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
@@ -66,7 +66,7 @@ class _Loaded(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
         module, _, attribute = COMMANDS[name][0].partition(".")
-        found = getattr(import_module(f"acpc_lab.cli.{module}"), attribute)
+        found = getattr(load_command("acpc", f"acpc_lab.cli.{module}", "lab"), attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
         alone = typer.Typer(rich_markup_mode="markdown", add_completion=False)
@@ -88,7 +88,6 @@ class Program(Group):
         self.commands = _Loaded()  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
-        """The names of the commands, which are not imported for it."""
         return list(COMMANDS)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's own
@@ -99,7 +98,6 @@ class Program(Group):
         return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        """Prints the help without importing the commands."""
         self.commands = {
             name: TyperCommand(name, help=what) for name, (_, what) in COMMANDS.items()
         }

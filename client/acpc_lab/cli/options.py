@@ -1,10 +1,14 @@
 """Options that commands share, the exit codes, and the connection."""
 
+import _thread
 import enum
 import errno
 import os
 import re
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -15,7 +19,6 @@ import typer
 from acpc.contract import WEIGHTS_SUFFIXES, parse_grid
 from acpc_client import (
     DEFAULT_TARGET,
-    Access,
     AcpcClient,
     CheckpointRef,
     DatasetAnchors,
@@ -31,6 +34,8 @@ from acpc_lab.cli.table import Format
 from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
+_AGAIN_S = 1.0
+
 
 class Exit(enum.IntEnum):
     """Exit codes of ``acpc``."""
@@ -39,7 +44,6 @@ class Exit(enum.IntEnum):
     ERROR = 1
     USAGE = 2
     SCREEN_FAILED = 3
-    NOT_CERTIFIED = 3
     JOB_ENDED_BADLY = 4
     UNDECIDED = 5
     INTERRUPTED = 130
@@ -76,12 +80,10 @@ class Printed(Options):
 
     @property
     def json(self) -> bool:
-        """Whether JSON is wanted."""
         return self.form is Format.JSON
 
     @property
     def wide(self) -> bool:
-        """Whether everything is wanted."""
         return self.form is not Format.TABLE
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
@@ -122,50 +124,68 @@ class Server(Options):
         str | None, typer.Option(envvar="ACPC_PROFILE", metavar="NAME", rich_help_panel=SERVER)
     ] = None
 
-    def connection(self, target: str | None = None) -> dict[str, Any]:
-        """What the option, the variables and the profile say; ``target`` is that of a file.
+    def connection(self) -> dict[str, Any]:
+        """What the option, the variables and the profile say.
 
         Raises AcpcError: The profile cannot be read.
         """
         asked: dict[str, Any] = {"target": self.target} if self.target else {}
         asked = profiles.variables() | asked
-        elsewhere = "target" in asked or target is not None
-        return profiles.chosen(self.profile, named_elsewhere=elsewhere) | asked
+        return profiles.chosen(self.profile, named_elsewhere="target" in asked) | asked
 
     @cached_property
     def timeout(self) -> float | None:
         """Seconds of a call, or of a wait for jobs."""
-        seconds: float | None = self.connection().get("timeout")
-        return seconds
+        return self.connection().get("timeout")
 
-    def client(self, target: str | None, access: Access, **options: Any) -> AcpcClient:  # noqa: ANN401
-        """A client; ``target`` and ``access`` are those of a file."""
-        known = self.connection(target)
+    def client(self, **options: Any) -> AcpcClient:  # noqa: ANN401
+        known = self.connection()
         waits = {name: known.pop(name, None) for name in ("timeout", "patience")}
-        where = known.pop("target", None) or target or DEFAULT_TARGET
-        insecure = bool(known.pop("insecure", False))
-        made = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
-        entry: Access = {**access, **made}
-        if insecure:
-            entry["insecure"] = True
-        return AcpcClient(where, **entry, **{**waits, **options})
+        where = known.pop("target", None) or DEFAULT_TARGET
+        insecure = {"insecure": True} if known.pop("insecure", False) else {}
+        entry: Any = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
+        return AcpcClient(where, **{**entry, **insecure, **waits, **options})
 
     @contextmanager
     def connect(self) -> Iterator[AcpcClient]:
         """A client for one command; what it raises is printed and becomes an exit code."""
-        with reported(), self.client(None, Access(), on_away=render.presence) as client:
+        with reported(), self.client(on_away=render.presence) as client:
             yield client
 
 
 @contextmanager
-def interruptible(*words: str) -> Iterator[None]:
-    """At Ctrl-C prints how to go on, a line each, and ends the command with its exit code."""
+def interruptible(words: Iterable[str]) -> Iterator[None]:
+    """At Ctrl-C prints how to go on, a line each, and ends the command with its exit code.
+
+    An interrupt that a library swallows, as in a finaliser or an import, comes again after a
+    second, until it ends the block.
+    """
+    inside = [True]
+
+    def insist() -> None:
+        time.sleep(_AGAIN_S)
+        if inside:
+            _thread.interrupt_main()
+
+    def interrupt(*_: object) -> None:
+        _thread.start_new_thread(insist, ())  # threading's own lock may be held right now
+        raise KeyboardInterrupt
+
+    heeded = threading.current_thread() is threading.main_thread()
+    heeded = heeded and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if heeded:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         yield
-    except KeyboardInterrupt as interrupt:
+    except KeyboardInterrupt as error:
+        inside.clear()
         for line in words:
             render.note(line)
-        raise typer.Exit(Exit.INTERRUPTED) from interrupt
+        raise typer.Exit(Exit.INTERRUPTED) from error
+    finally:
+        inside.clear()
+        if heeded:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def require_folder(path: Path | None) -> Path | None:
@@ -328,5 +348,4 @@ class AnchorCount(Options):
     ] = None
 
     def drawn(self) -> dict[str, Any]:
-        """Returns the given options by the names of ``DatasetAnchors``."""
         return given(count=self.anchors, episodes=_listed(self.episodes))

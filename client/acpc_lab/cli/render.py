@@ -112,12 +112,13 @@ def error(failure: AcpcError) -> None:
     problem("\n".join(lines))
 
 
-def result(answer: object) -> None:
-    """The document of a result, of an operation with an answer, or of an answer.
+def result(*answers: object) -> None:
+    """The document of a result, of an operation with an answer, or of an answer; a list of several.
 
     A score comes without the values of every anchor, which are thousands of lines: files have them.
     """
-    line(json.dumps(_brief(Result.of(answer).to_dict()), indent=2, allow_nan=False))
+    documents = [_brief(Result.of(answer).to_dict()) for answer in answers]
+    line(json.dumps(documents if answers[1:] else documents[0], indent=2, allow_nan=False))
 
 
 def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
@@ -151,25 +152,21 @@ def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
     show([Column(*each) for each in wanted], items, _form.get())
 
 
-def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
-    """One row per view."""
-    observed = any(result.error_drift is not None for result in answer.results)
-    columns(
-        answer.results,
-        ("view", _named(shifts)),
-        ("draw", "draw"),
-        ("ACPC_H", "acpc"),
-        ("ACPC_1", "acpc_one_step"),
-        ("encoder shift", "encoder_shift"),
-        *(_DRIFT if observed else ()),
-    )
-    receipt(answer.receipt)
-
-
-_DRIFT = (
+_PAIR = (
+    ("draw", "draw"),
+    ("ACPC_H", "acpc"),
+    ("ACPC_1", "acpc_one_step"),
+    ("encoder shift", "encoder_shift"),
     ("error drift", lambda result: result.error_drift and result.error_drift.drift),
     ("drift bound", lambda result: result.error_drift and result.error_drift.bound),
 )
+
+
+def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
+    """One row per view."""
+    observed = any(result.error_drift is not None for result in answer.results)
+    columns(answer.results, ("view", _named(shifts)), *(_PAIR if observed else _PAIR[:4]))
+    receipt(answer.receipt)
 
 
 def _named(shifts: Sequence[Perturbation]) -> Callable[[Any], str]:
@@ -197,8 +194,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
     def both(what: str, top1: float | None, elite: float | None) -> None:
         prose(f"{what}: winner {cell(top1)}{f', elite set {cell(elite)}' * with_elites}")
 
-    if answer.clean_gaps is not None:
-        gaps = answer.clean_gaps
+    if gaps := answer.clean_gaps:
         both("clean gap that the bounds must not close", gaps.top1, gaps.elite)
     for held in answer.certified_severities:
         both(f"largest certified severity of {held.kind}", held.top1, held.elite)
@@ -235,9 +231,9 @@ def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
         ("selection regret", "selection_regret"),
     )
     if answer.clean_gaps:
-        top1 = cell(min(gaps.top1 for gaps in answer.clean_gaps))
-        elite = cell(min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None))
-        prose(f"smallest clean gap of an iteration: winner {top1}, elite set {elite}")
+        top1 = min(gaps.top1 for gaps in answer.clean_gaps)
+        elite = min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None)
+        prose(f"smallest clean gap of an iteration: winner {cell(top1)}, elite set {cell(elite)}")
     _may_change("plan", answer.plan_may_change, shifts)
     receipt(answer.receipt)
 
@@ -255,14 +251,11 @@ def receipt(proof: Receipt) -> None:
         prose(f"weights of the reference: {proof.reference_weights_read}")
 
 
-def tabular(answer: Tabular) -> None:
-    """Prints an answer's table, and what its names stand for."""
-    _shown(answer.shown(), answer.meaning())
-
-
-def _shown(held: Mapping[str, Iterable[object]], meaning: str) -> None:
-    table(list(held), zip(*(map(cell, column) for column in held.values()), strict=True))
-    prose(meaning)
+def tabular(answer: Tabular, held: Mapping[str, Iterable[object]] | None = None) -> None:
+    """Prints an answer's table, or ``held`` in its place, and what its names stand for."""
+    shown = answer.shown() if held is None else held
+    table(list(shown), zip(*(map(cell, column) for column in shown.values()), strict=True))
+    prose(answer.meaning())
 
 
 def near(verdict: Verdict, name: str, number: float | None) -> str:
@@ -306,7 +299,7 @@ def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
         prose(asked)
     held = answer.shown(wide=wide)
     kept = [wide or name not in _RARE for name in held[""]]
-    _shown({title: compress(column, kept) for title, column in held.items()}, answer.meaning())
+    tabular(answer, {title: compress(column, kept) for title, column in held.items()})
     receipt(answer.receipt)
     for sentence in (*answer.fit_notes, *answer.rounding_notes):
         prose(f"warning: {sentence}")

@@ -1,12 +1,11 @@
 """``acpc report``."""
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from acpc.contract import ArgumentError, did_you_mean
-from acpc_client import Access, RetryPolicy
+from acpc_client import RetryPolicy
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
@@ -29,14 +28,6 @@ _JOB = "operations/"
 _PICTURES_TIMEOUT_S = 20.0
 
 
-class Sources(NamedTuple):
-    """The content of sources, and the server that they name."""
-
-    data: "ReportData"
-    target: str | None = None
-    access: Access = Access()
-
-
 class Report(Server):
     """Writes the report of a sweep or of jobs: one HTML file that needs no network.
 
@@ -52,7 +43,7 @@ class Report(Server):
     Attributes:
         sources: A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a
             request id, latest); or files with scores.
-        figures: Also write figures here, as SVG, PNG and CSV.
+        figures: Also write figures here, as SVG and PNG.
         title: Heading [the source's name].
         shift: Name of the shift, for scores that were saved alone.
         focus: Show this one's worst anchors; repeatable.
@@ -73,32 +64,30 @@ class Report(Server):
     no_pictures: bool = False
     label: Annotated[list[str] | None, typer.Option(metavar="level|run|task=LABEL")] = None
 
-    def run(self) -> None:
-        """Reads the sources, and writes the page."""
+    def __call__(self) -> None:
         require_folder(self.figures)
         with reported():
             found = self._read()
-            names = list(dict.fromkeys(cell.name for cell in found.data.cells))
+            names = list(dict.fromkeys(cell.name for cell in found.cells))
             for wanted in self.focus or ():
                 if wanted not in names:
                     near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
                     raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
-            data = found.data.with_(focus=tuple(self.focus or ()), correction=self.correction)
-            self._write(found._replace(data=data))
+            self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
         if self.figures is not None:
             render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 
-    def _write(self, found: Sources) -> None:
+    def _write(self, data: "ReportData") -> None:
         """Writes the page, with pictures where a server has them; says what is missing."""
         from acpc_lab import report as reports  # noqa: PLC0415  slow
 
-        data, output = found.data, self.out
+        output = self.out
         if not self.no_pictures and reports.missing(data):
             soon = {
                 "timeout": self.timeout or _PICTURES_TIMEOUT_S,
                 "retry": RetryPolicy(attempts=1),
             }
-            with self.client(found.target, found.access, **soon) as client:
+            with self.client(**soon) as client:
                 data = reports.with_pictures(data, client)
         try:
             reports.write_report(data, output, figures=self.figures)
@@ -114,7 +103,7 @@ class Report(Server):
         if data.previews_missing and not self.no_pictures:
             render.note(f"no pictures: {data.previews_missing}")
 
-    def _read(self) -> Sources:
+    def _read(self) -> "ReportData":
         from acpc_lab import report as reports  # noqa: PLC0415  slow to import
         from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
 
@@ -124,28 +113,20 @@ class Report(Server):
             raise typer.BadParameter(f"found {found}, wanted one kind of source")
         match kinds.pop():
             case "jobs":
-                with self.client(None, {}) as client:
+                with self.client() as client:
                     jobs = [job_name(source) for source in self.sources]
-                    return Sources(reports.from_operations(client, jobs, title=self.title))
+                    return reports.from_operations(client, jobs, title=self.title)
             case "files with scores":
-                made = reports.from_files(self.sources, shift=self.shift, title=self.title)
-                return Sources(made)
+                return reports.from_files(self.sources, shift=self.shift, title=self.title)
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])
-        names = reports.LabelNames(**_labels(self.label or ()))
-        data = reports.from_sweep(results, labels=names, title=self.title)
-        return Sources(data, *reports.server_of(results))
-
-
-def _labels(texts: Sequence[str]) -> dict[str, str]:
-    found = dict(text.partition("=")[::2] for text in texts)
-    unknown = set(found) - {"level", "run", "task"}
-    if unknown:
-        raise typer.BadParameter(
-            f"found {unknown.pop()!r}, wanted level, run or task", param_hint="--label"
-        )
-    return found
+        labels = dict(text.partition("=")[::2] for text in self.label or ())
+        if unknown := set(labels) - {"level", "run", "task"}:
+            wrong = f"found {unknown.pop()!r}, wanted level, run or task"
+            raise typer.BadParameter(wrong, param_hint="--label")
+        names = reports.LabelNames(**labels)
+        return reports.from_sweep(results, labels=names, title=self.title)
 
 
 def _kind(source: str) -> str:

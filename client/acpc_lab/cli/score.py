@@ -1,48 +1,69 @@
-"""``acpc score``."""
+"""``acpc score``, ``acpc check-fit`` and ``acpc limit``."""
 
+import hashlib
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
 import typer
-from acpc.contract import ScoreRequest
+from acpc.contract import (
+    ScoreRequest,
+    curve_of,
+    examples_of,
+    parse_grid,
+    severities_up_to,
+    to_json,
+)
 from acpc_client import (
     AcpcClient,
-    CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
+    Fit,
+    FitOutcome,
+    Identity,
     Operation,
-    Outcome,
     Perturbation,
+    Result,
     ScoreJob,
     ScoreProtocol,
     Thresholds,
     UntilDecided,
+    save_result,
 )
+from acpc_client.errors import AlreadyExists, ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Keys, sets
-from acpc_lab.cli.follow import ScoreOptions, exit_of, finish, follow, submitting
-from acpc_lab.cli.gates import by_gate, case_of, publish, reason
+from acpc_lab.cli.command import Keys, given, sets
+from acpc_lab.cli.follow import counted, failed, finish, follow, submitting
+from acpc_lab.cli.gates import Case, ScoreOptions, by_gate, reason, settle
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
     CheckpointName,
     Exit,
+    Followed,
     Gate,
     Population,
+    ScoreOut,
     Server,
     Shift,
+    as_usage,
     checkpoint_of,
+    interruptible,
     read_grid,
 )
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.evidence import LimitPoint, SeverityLimit
 
 _PROTOCOL = (
     "reading", "draws", "seed", "horizon", "quantile", "margin", "neighbourhood", "partner_past",
     "weights", "extra_horizons", "extra_quantiles",
 )  # fmt: skip
+_FIT_ANCHORS = 64
+_FIT_CODES = {FitOutcome.FITS: Exit.OK, FitOutcome.DOES_NOT_FIT: Exit.SCREEN_FAILED}
+
 _KEYS = {
     **keys_of(ScoreProtocol, _PROTOCOL, "protocol"),
     **keys_of(Thresholds, ("ir", "sr"), "thresholds"),
@@ -105,35 +126,24 @@ class Asked(OnAnchors):
         ),
     ] = None
 
-    def refs(self, needed: str = "") -> tuple[CheckpointRef, CheckpointRef | None]:
-        """Both checkpoints; ``needed`` says why there must be a reference.
-
-        Raises typer.BadParameter: No reference where one is needed.
-        """
-        if needed and self.reference is None:
-            raise typer.BadParameter(f"name one: {needed}", param_hint="--reference")
-        named = checkpoint_of(self.reference) if self.reference else None
-        return checkpoint_of(self.checkpoint), named
-
-    def asked(self) -> tuple[DatasetAnchors | str, dict[str, Any]]:
-        """The anchors, and what else is asked as arguments of the client.
+    def asked(self) -> dict[str, Any]:
+        """What is asked, as arguments of the client without the shift.
 
         Raises typer.BadParameter: A wrong protocol, both a dataset and a set, or neither.
         """
         read = read_protocol(self.protocol, self.keys)
-        anchors = self.source(**read.pop("anchors", {}))
         limits = read.pop("thresholds", {})
-        sure = read.pop("evidence", {}) | (
-            {"population": self.population} if self.population else {}
-        )
-        how = {
+        sure = read.pop("evidence", {}) | given(population=self.population)
+        return {
+            "checkpoint": checkpoint_of(self.checkpoint),
+            "reference": checkpoint_of(self.reference) if self.reference else None,
+            "anchors": self.source(**read.pop("anchors", {})),
             "protocol": ScoreProtocol(**read.pop("protocol", {})),
             "thresholds": limits if isinstance(limits, Thresholds) else Thresholds(**limits),
             "evidence": EvidenceOptions(**sure),
             "until_decided": UntilDecided(self.until_decided) if self.until_decided else None,
             **read,
         }
-        return anchors, how
 
 
 class Score(Asked, ScoreOptions, Server):
@@ -173,8 +183,7 @@ class Score(Asked, ScoreOptions, Server):
     request_id: str | None = None
     no_wait: bool = False
 
-    def run(self) -> None:
-        """Submits a job for each shift, follows them, and judges."""
+    def __call__(self) -> None:
         if self.no_wait and self.junit is not None:
             raise typer.BadParameter(
                 "it needs a verdict; leave out --no-wait", param_hint="--junit"
@@ -182,9 +191,9 @@ class Score(Asked, ScoreOptions, Server):
         shifts = read_grid([self.shift])
         if len(shifts) > 1 and self.out is not None:
             raise typer.BadParameter("holds one score; name one shift", param_hint="--out")
-        anchors, how = self.asked()
+        asked = self.asked()
         with self.connect() as client:
-            jobs = self._submit(client, shifts, anchors, how)
+            jobs = self._submit(client, shifts, asked)
             if self.no_wait:
                 for job in jobs:
                     render.result(job.submitted) if self.json else render.line(job.name)
@@ -198,19 +207,12 @@ class Score(Asked, ScoreOptions, Server):
             self._finish_all(client, shifts, ended)
 
     def _submit(
-        self,
-        client: AcpcClient,
-        shifts: Sequence[Perturbation],
-        anchors: DatasetAnchors | str,
-        how: dict[str, Any],
+        self, client: AcpcClient, shifts: Sequence[Perturbation], asked: dict[str, Any]
     ) -> list[ScoreJob]:
-        checkpoint, reference = self.refs()
         with submitting(self.request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
             return [
-                client.score_checkpoint(
-                    checkpoint, anchors, shift, reference=reference, request_id=name, **how
-                )
+                client.score_checkpoint(shift=shift, request_id=name, **asked)
                 for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
 
@@ -224,9 +226,7 @@ class Score(Asked, ScoreOptions, Server):
         from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow
 
         for job in ended:
-            if job.error is not None:
-                render.error(job.error)
-                render.note(f"  {job.name} {job.state.name.lower()}")
+            failed(job)
             if self.json:
                 render.result(job)
         if any(job.error is not None for job in ended):
@@ -234,18 +234,15 @@ class Score(Asked, ScoreOptions, Server):
         data = from_operations(client, ended)
         named = zip(data.cells, map(str, shifts), strict=True)
         data = data.with_(cells=tuple(replace(one, shift=shift) for one, shift in named))
-        found: list[Outcome] = []
         cases, rows = [], []
         for one in data.cells:
             if one.score is None:
                 continue
             sure = one.among.outcome if one.among else None
-            by_numbers = one.score.gated(self.gate)
-            confident = self.gate is Gate.CONFIDENT and sure is not None
-            outcome = by_gate(sure if confident and sure else by_numbers, self.gate)
-            found.append(outcome)
+            outcome = one.score.gated(self.gate)
+            outcome = sure if self.gate is Gate.CONFIDENT and sure else outcome
             name = f"{one.name} under {one.shift}"
-            cases.append(case_of(name, outcome, reason(one.score, self.gate)))
+            cases.append(Case(name, by_gate(outcome, self.gate), reason(one.score, self.gate)))
             verdict, sr = one.score.verdict, one.score.checkpoint.sr
             numbers = (render.near(verdict, "ir_relative", verdict.ir_relative),
                        render.near(verdict, "sr", sr))  # fmt: skip
@@ -255,5 +252,128 @@ class Score(Asked, ScoreOptions, Server):
                 render.prose(sentence)
             render.prose(render.asked(ended[0], shifts=len(shifts)))
             render.table(("shift", "relative IR", "SR", "verdict", "sure, all together"), rows)
-        publish("acpc score", cases, self.junit)
-        raise typer.Exit(exit_of(found))
+        raise typer.Exit(settle("acpc score", cases, self.junit))
+
+
+class CheckFit(OnAnchors, Followed, Server):
+    r"""Does this checkpoint predict these data at all?
+
+    Compares the error of its predictions on clean frames with that of standing still, and with that
+    under another anchor's actions. Then undoes the usual mistakes one by one: actions one row off,
+    of the other sign or under another normaliser, frames upside down, mirrored, or with red and
+    blue swapped. What would predict better is named. A job of 64 anchors, without a visual change.
+
+    **Examples**
+
+        acpc check-fit lewm-tworooms --dataset tworoom.h5 --task tworoom
+
+    Exits with 3 where it surely does not fit, 5 where that is undecided or nothing moves.
+    """
+
+    def __call__(self) -> None:
+        anchors = self.source()
+        if isinstance(anchors, DatasetAnchors) and self.anchors is None:
+            anchors = replace(anchors, count=_FIT_ANCHORS)
+        with self.connect() as client:
+            asked = (checkpoint_of(self.checkpoint), anchors, Identity())
+            job = client.score_checkpoint(*asked, protocol=ScoreProtocol(draws=1))
+            ended = follow(client, job.name, timeout=self.timeout)
+        if ended.error is not None:
+            render.error(ended.error)
+            raise typer.Exit(Exit.JOB_ENDED_BADLY)
+        fit = ended.result().checkpoint.fit
+        if fit is None:
+            render.problem("nothing moves in these data, or the server is too old to say")
+            raise typer.Exit(Exit.UNDECIDED)
+        self.answer(fit, lambda: _show_fit(self.checkpoint, fit))
+        raise typer.Exit(_FIT_CODES.get(fit.outcome, Exit.UNDECIDED))
+
+
+def _show_fit(name: str, fit: Fit) -> None:
+    render.prose(f"{name} {fit}")
+    steps = zip(fit.step_skill, fit.step_intervals, strict=True)
+    rows = [[str(step), f"{skill:.3f}", str(held)] for step, (skill, held) in enumerate(steps, 1)]
+    whole = ["all", f"{fit.skill:.3f}", str(fit.interval)]
+    render.table(("step", "skill", "interval"), [*rows, whole])
+
+
+class Limit(Asked, Followed, Server):
+    r"""Up to which severity does this checkpoint pass?
+
+    Scores a grid of severities of one visual change, and prints the largest below the first at
+    which the screen does not pass, with an interval at the confidence asked for. Every severity is
+    a job as `acpc score` makes one. The same command goes on with the jobs of an interrupted one.
+
+    **Examples**
+
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain \
+            --dataset tworoom.h5 --task tworoom --shift gaussian_noise
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
+            --shift blur:3,5,9,15,31
+
+    Attributes:
+        shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a
+            number, its strong example; or the grid itself, as gaussian_noise:0.02,0.05,0.1 or
+            gaussian_noise:0.02..0.2/10.
+        steps: Even steps up to the strongest; each is scored.
+        request_id: A name for the grid; another one scores everything again.
+    """
+
+    shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
+    steps: Annotated[int, typer.Option(min=1, max=256)] = 10
+    request_id: str | None = None
+    out: ScoreOut = None
+
+    def __call__(self) -> None:
+        with as_usage("--shift"):
+            severities = self._severities()
+        asked = self.asked()
+        if self.reference is None:
+            wanted = "name one: without it no severity passes"
+            raise typer.BadParameter(wanted, param_hint="--reference")
+        left = "interrupted: the jobs go on at the server; the same command goes on with them"
+        with (
+            interruptible([left]),
+            self.connect() as client,
+            counted("scoring the first severity") as show,
+        ):
+            jobs = [self._submitted(client, **asked | {"shift": shift}) for shift in severities]
+            scored = []
+            for shift, job in zip(severities, jobs, strict=True):
+                scored.append((shift, job.result(self.timeout), job.name))
+                point = LimitPoint.of(*scored[-1])
+                last = f"{point.shift}: S {point.score:.3g}"
+                show("severities", len(scored), len(severities), last)
+        found = SeverityLimit.of(scored)
+        result = Result("limit", found)
+        if self.out is not None:
+            save_result(result, self.out)
+        self.answer(result, lambda: _show_limit(found))
+        raise typer.Exit(Exit.OK if found.passes else Exit.SCREEN_FAILED)
+
+    def _severities(self) -> Sequence[Perturbation]:
+        """The grid itself, or even steps up to the strongest change."""
+        grid = parse_grid(self.shift) if ":" in self.shift else examples_of(self.shift)[2:]
+        if len(grid) == 1:
+            return severities_up_to(grid[0], self.steps)
+        curves = {curve_of(shift) for shift in grid}
+        if len(curves) != 1 or None in curves:
+            wanted = "wanted changes that differ by their severity alone, all of which change"
+            raise ArgumentError("shift", f"found {', '.join(map(str, grid))}, {wanted}")
+        return list(dict.fromkeys(grid))
+
+    def _submitted(self, client: AcpcClient, **asked: Any) -> ScoreJob:  # noqa: ANN401 - as ScoreRequest
+        """The job of one severity, which the same question finds again."""
+        request = ScoreRequest(request_id=self.request_id or "limit", **asked)
+        digest = hashlib.sha256(to_json(request).encode()).hexdigest()[:24]
+        attempt = 0
+        while True:
+            attempt += 1
+            with suppress(AlreadyExists):  # of a checkpoint that has been overwritten since
+                return client.score_checkpoint(**asked, request_id=f"limit-{digest}-{attempt}")
+
+
+def _show_limit(found: SeverityLimit) -> None:
+    render.prose(found.headline())
+    render.tabular(found)
+    render.notes(found.notes, "note")

@@ -13,17 +13,18 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Command, Keys, Options, group, in_words
+from acpc_lab.cli.follow import shown
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
     Exit,
     Followed,
     Server,
+    interruptible,
     out_option,
     read_grid,
     reported,
 )
-from acpc_lab.cli.progress import ProgressView, shown
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.studies import STUDIES, bundle
 from acpc_lab.tables import read_rows, sha256, to_csv
@@ -33,8 +34,11 @@ app = group(
     "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
 )
+_LEFT = (
+    "interrupted: jobs that the server has go on",
+    "  give the same command again to go on",
+)
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
-_VIEW: ProgressView[studies.MeasuringTask] = ProgressView("checkpoints", "submitting")
 
 
 def keys_of_study(study: studies.Study) -> Keys:
@@ -97,8 +101,7 @@ class Run(Followed, AnchorCount, Server):
         Path | None, typer.Option(metavar="FOLDER", exists=True, file_okay=False)
     ] = None
 
-    def run(self) -> None:
-        """Makes the study, prints it, and writes the bundle."""
+    def __call__(self) -> None:
         study = STUDIES.get(self.name)
         if study is None:
             wanted = ", ".join(STUDIES)
@@ -127,9 +130,8 @@ class Run(Followed, AnchorCount, Server):
             cells = studies.read_checkpoints(listed, **drawn)
             study.check(cells, parameters)
             found = self._measure(cells, ask)
-            answers = [(item.row, item.answer) for item in found]
-            held = (study.gather or _gathered(study))(answers, parameters, render.note)
-            evidence = studies.Evidence.of(study, held[0], parameters, held[1])
+            made, arrays = study.collect([(item.row, item.answer) for item in found])
+            evidence = studies.Evidence.of(study, made, parameters, arrays)
             self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
     def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
@@ -212,21 +214,18 @@ class Run(Followed, AnchorCount, Server):
         self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
     ) -> list[studies.CheckpointAnswer]:
         failed: list[str] = []
-        with self.connect() as client, shown(_VIEW, live=True) as show_progress:
+        with self.connect() as client, shown("checkpoints", "submitting") as progress:
 
             def on_update(now: studies.MeasuringProgress) -> None:
-                show_progress(now)
+                progress(now)
                 for status in now.changed:
                     if status.state.done and status.problem is not None and status.operation:
                         state = status.state.value
                         failed.append(f"{status.task.title}: {status.operation} {state}")
 
             try:
-                return studies.measure(client, rows, ask, on_update, self.timeout)
-            except KeyboardInterrupt as interrupt:
-                render.note("interrupted: jobs that the server has go on")
-                render.note("  give the same command again to go on")
-                raise typer.Exit(Exit.INTERRUPTED) from interrupt
+                with interruptible(_LEFT):
+                    return studies.measure(client, rows, ask, on_update, self.timeout)
             except AcpcError as error:
                 if not failed:
                     raise
@@ -238,10 +237,6 @@ class Run(Followed, AnchorCount, Server):
 def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
     """A file as a source of a bundle, and its content to keep there."""
     return {"kind": "file", "name": name, "sha256": sha256(content)}, {name: content}
-
-
-def _gathered(study: studies.Study) -> Any:  # noqa: ANN401 - as Study.gather
-    return lambda answers, parameters, note: studies.gathered(study.rows, answers)
 
 
 def _parameters(study: studies.Study, read: dict[str, Any]) -> studies.Parameters:
@@ -288,8 +283,7 @@ class Plot(Options):
         typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder."),
     ]
 
-    def run(self) -> None:
-        """Draws them."""
+    def __call__(self) -> None:
         with reported():
             held = bundle.read(self.folder)
             drawn = bundle.draw(held, held.evidence())

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from acpc.contract import percent
 from acpc_client import AcpcClient, Outcome, save_result
 from acpc_client.errors import FailedPrecondition
 
-from acpc_lab.cli import render, sweep_tables
+from acpc_lab.cli import render
 from acpc_lab.cli.command import Command, group
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import JunitOption, cases_of, publish
+from acpc_lab.cli.follow import shown
+from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, reason, settle
 from acpc_lab.cli.options import (
     Concurrency,
     CorrectionOption,
@@ -26,10 +27,10 @@ from acpc_lab.cli.options import (
     out_option,
     reported,
 )
-from acpc_lab.cli.progress import shown
-from acpc_lab.cli.table import Format
+from acpc_lab.cli.table import WIDE, Column, Format
 from acpc_lab.evidence import Correction
-from acpc_lab.sweeps import ServerAway, Sweep, SweepResults
+from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
+from acpc_lab.sweeps import CellResult, ServerAway, Sweep, SweepResults
 from acpc_lab.tables import TABLE_FORMATS
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -50,10 +51,8 @@ class _File(Server):
 
     @contextmanager
     def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
-        """A client."""
-        spec = sweep.spec
-        render.notes(spec.warnings)
-        with self.client(spec.server.target, spec.server.access) as client:
+        render.notes(sweep.spec.warnings)
+        with self.client() as client:
             yield client
 
 
@@ -97,8 +96,7 @@ class Run(Followed, _File):
     out: Out = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Runs, watches or submits; prints the results, and gates."""
+    def __call__(self) -> None:
         if self.submit_only and (self.watch or self.junit is not None):
             other = "--watch" if self.watch else "--junit"
             raise typer.BadParameter(f"{other} and --submit-only exclude each other")
@@ -110,9 +108,9 @@ class Run(Followed, _File):
                 f"  cancel all: acpc cancel {self.file}",
             )
             with (
-                interruptible(*words),
+                interruptible(words),
                 self.asking(sweep) as client,
-                shown(sweep_tables.VIEW, live=not self.json) as on_update,
+                shown(*CELLS, live=not self.json) as on_update,
             ):
                 results = sweep.run(
                     client,
@@ -129,18 +127,18 @@ class Run(Followed, _File):
         if self.submit_only:
             sent = sum(bool(item.operation) for item in results)
             render.line(f"{sent} of {len(results)} submitted")
-            sweep_tables.failures(results.failed)
+            failures(results.failed)
             raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
         self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
-        sweep_tables.results_table(results, self.form)
-        sweep_tables.failures(results.failed)
+        results_table(results, self.form)
+        failures(results.failed)
         for sentence in results.inconsistencies:
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
         with reported():
-            publish("acpc sweep", cases_of(results, gate), self.junit, str(self.file))
+            code = settle("acpc sweep", _cases(results, gate), self.junit)
         outcomes = results.gated(gate or Gate.POINT)
         missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
         if missing or results.inconsistencies:
@@ -158,7 +156,7 @@ class Run(Followed, _File):
                 "name a reference, without which none passes" if unjudged else "score more anchors"
             )
             render.note(f"{undecided} of {len(results)} cells are undecided: {more}")
-        raise typer.Exit(exit_of(outcomes) if gate else Exit.OK)
+        raise typer.Exit(code)
 
 
 @app.command("show", cls=Command)
@@ -185,8 +183,7 @@ class Show(Printed, _File):
     correction: CorrectionOption = Correction.HOLM
     out: Out = None
 
-    def run(self) -> None:
-        """Shows it, or writes it."""
+    def __call__(self) -> None:
         if self.anchors and self.form is not Format.CSV and self.out is None:
             raise typer.BadParameter("is for -o csv and --out", param_hint="--anchors")
         with reported():
@@ -206,9 +203,9 @@ class Show(Printed, _File):
                 rows = results.anchor_rows() if self.anchors else results.rows()
                 render.line(rows.to_csv().rstrip("\n"))
             else:
-                sweep_tables.results_table(results, self.form)
+                results_table(results, self.form)
                 if not self.json:
-                    sweep_tables.failures(results.failed)
+                    failures(results.failed)
                     render.prose(results.headline())
 
     def _plan(self, sweep: Sweep) -> None:
@@ -217,7 +214,7 @@ class Show(Printed, _File):
         if self.json:
             render.line(json.dumps(plan.to_document()["cells"], indent=1))
             return
-        render.listing(plan.cells, sweep_tables.PLANNED, self.form)
+        render.listing(plan.cells, _PLANNED, self.form)
         render.note(f"{len(plan.cells)} cells")
 
     def _now(self, sweep: Sweep) -> SweepResults:
@@ -233,6 +230,19 @@ class Show(Printed, _File):
         return results
 
 
+def _cases(results: SweepResults, gate: Gate | None) -> list[Case]:
+    """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
+    cases = []
+    for item, outcome in zip(results, results.gated(gate or Gate.POINT), strict=True):
+        if item.score is None:
+            message = f"{item.state.value}: {item.error or 'it has no score'}"
+        else:
+            message = REFERENCE if item.is_reference else reason(item.score, gate)
+        allowed = gate is None and item.score is not None
+        cases.append(Case(item.cell.title, Outcome.PASSED if allowed else outcome, message))
+    return cases
+
+
 def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:
     """Writes one row per cell or anchor, or the whole result as JSON."""
     rows = results.anchor_rows() if anchors else results.rows()
@@ -241,3 +251,94 @@ def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:
     else:
         rows.save(out)
     return len(rows)
+
+
+_MAX_ROWS = 60
+
+
+def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
+    """The cells on stdout, and what is sure of all; as a table at most one screen of them."""
+    if form is Format.JSON:
+        render.line(results.result().to_json(indent=1))
+        return
+    known = any(item.evidence is not None for item in results)
+    if known:
+        from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
+
+        data = from_sweep(results)
+        for sentence in [*claims(data), *failing(data)]:
+            render.prose(sentence)
+    most = _MAX_ROWS if form is Format.TABLE else len(results)
+    render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
+    if len(results) > most:
+        render.prose(f"and {len(results) - most} more: -o wide")
+    for score in [item.score for item in results if item.score][:1]:
+        render.prose(score.meaning())
+    if results.limits:
+        render.columns(results.limits[:most], *_LIMITS)
+
+
+def failures(items: tuple[CellResult, ...]) -> None:
+    """Why cells have no score, on stderr."""
+    for item in items[:_MAX_ROWS]:
+        why = f" ({item.error})" if item.error else ""
+        job = f" {item.operation}" if item.operation else ""
+        render.problem(f"{item.cell.title}: {item.state.value}{job}{why}")
+
+
+def _judged(item: CellResult, outcome: Outcome | None) -> str:
+    """An outcome, where there is one: a checkpoint is never judged against itself."""
+    if item.score is None or outcome is None:
+        return "-"
+    return "reference" if item.is_reference else outcome.name
+
+
+_LIMITS = (
+    ("checkpoint", "checkpoint"),
+    ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
+    ("interval", "interval"),
+    ("breaks by", lambda limit: limit.broken_by or "-"),
+    ("strongest", "strongest"),
+)
+_PLANNED = (
+    Column("cell", "title"),
+    Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
+    Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
+)
+_SHOWN = ("shift", "seed", "state", "ir_relative", "sr", "skill")
+COLUMNS = (
+    Column("checkpoint", "name"),
+    *(
+        Column(column.title or column.name, column.text, column.spec, column.rank)
+        for column in RESULT_COLUMNS
+        if column.name in _SHOWN
+    ),
+    Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
+)
+_SURE = (
+    Column("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
+    Column("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
+    Column(
+        "for sure",
+        lambda x: _judged(x, x.among.outcome if x.among else x.sure),
+        rank=1,
+    ),
+    Column("draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE),
+    Column("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
+)
+
+
+def in_words(item: CellResult) -> str:
+    """A score in a few words; empty without one."""
+    if item.score is None:
+        return ""
+    ir, sr, _, verdict = (column.cell(item) for column in COLUMNS[-4:])
+    return f"relative IR {ir}, SR {sr}, {verdict}"
+
+
+CELLS = (
+    "cells",
+    "asking the server for its checkpoints",
+    lambda status: in_words(CellResult(cell=status.task.cell, score=status.task.score)),
+)
+"""How a run over cells is shown."""

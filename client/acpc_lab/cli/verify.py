@@ -2,7 +2,6 @@
 
 import math
 import uuid
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -82,8 +81,7 @@ class Verify(Followed, Server):
     source: Annotated[Path, typer.Argument(metavar="RESULT|FOLDER", exists=True)]
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
-    def run(self) -> None:
-        """Compares, and exits accordingly."""
+    def __call__(self) -> None:
         with reported():
             if self.source.is_dir():
                 self._study()
@@ -91,7 +89,7 @@ class Verify(Followed, Server):
             held = load_result(self.source)
             with self.connect() as client:
                 job = _submitted(client, held, str(self.source))
-                ended = follow(client, job.name, timeout=self.timeout, out=None)
+                ended = follow(client, job.name, timeout=self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
@@ -118,7 +116,12 @@ class Verify(Followed, Server):
 
     def _study(self) -> None:
         from acpc_lab import studies  # noqa: PLC0415  slow to import
+        from acpc_lab.studies import bundle  # noqa: PLC0415
 
+        if not (self.source / bundle.MANIFEST).is_file():
+            held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
+            wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
+            raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
         found = studies.verify(self.source)
         if self.json or found.difference is None:
             what = f"{found.study} study {found.digest}"
@@ -137,7 +140,7 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
     if held.kind not in kinds:
         wanted = "wanted a score or a study: no other file holds a request that can be sent again"
-        raise ArgumentError("RESULT", f"{source} holds a {held.kind}, {wanted}")
+        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
@@ -157,7 +160,19 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
     release, or where values per anchor were left out; what follows from last digits only where
     every bit counts.
     """
-    found, wanted = (dict(_said(one)) for one in (held, now))
+    documents = [one.to_dict() for one in (held, now)]
+    receipts = [document["receipt"] or {} for document in documents]
+    found, wanted = (
+        dict(
+            leaves(
+                {
+                    "answer": document["answer"],
+                    "receipt": {k: v for k, v in receipt.items() if k not in _COMPUTERS},
+                }
+            )
+        )
+        for document, receipt in zip(documents, receipts, strict=True)
+    )
     arrays: dict[str, list[Any]] = {}
     for path, value in found.items():
         grown = value is None and path not in wanted  # into what the file's release lacked
@@ -175,13 +190,6 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
                 before, after = f"{len(far)} of {len(pairs)} differ", ""
             apart_by = None if math.isinf(max(far)) else max(far)
             changes.append(Change(name, before, after, apart_by))
-    receipts = [one.to_dict()["receipt"] or {} for one in (held, now)]
     by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
     return Repetition(now.operation, len(arrays), tuple(changes), largest, other)
-
-
-def _said(held: Result) -> Iterator[tuple[Any, Any]]:
-    document = held.to_dict()
-    receipt = {k: v for k, v in (document["receipt"] or {}).items() if k not in _COMPUTERS}
-    yield from leaves({"answer": document["answer"], "receipt": receipt})

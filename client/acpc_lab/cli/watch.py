@@ -1,129 +1,23 @@
 """``acpc watch``."""
 
-import contextlib
 import json
-import os
-import signal
-import subprocess
 import sys
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from acpc_client import Outcome
 
-from acpc_lab.cli import render, sweep_tables
-from acpc_lab.cli.follow import exit_of
-from acpc_lab.cli.gates import Case, JunitOption, case_of, publish, reason
-from acpc_lab.cli.options import (
-    Concurrency,
-    Followed,
-    Gate,
-    Server,
-    interruptible,
-    reported,
-)
-from acpc_lab.cli.progress import shown
+from acpc_lab.cli import render
+from acpc_lab.cli.follow import shown
+from acpc_lab.cli.gates import Case, JunitOption, reason, settle
+from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible, reported
+from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec
-from acpc_lab.watching import Finder, ScoredCheckpoint
+from acpc_lab.watching import Arrival, Finder, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
 
-_COMMAND_SECONDS = 600.0
-_STDERR = 2
-
-
-@dataclass
-class _Reporter:
-    """Tells of each checkpoint on stdout, runs the command of those that fail, and counts."""
-
-    as_json: bool
-    on_fail: str | None
-    gate: str
-
-    def __post_init__(self) -> None:
-        self.outcomes: list[Outcome] = []
-        self.cases: list[Case] = []
-
-    def __call__(self, scored: ScoredCheckpoint) -> None:
-        if scored.verdict != "reference":
-            self.outcomes.append(scored.outcome)
-        ref, epoch = scored.arrival.ref, scored.arrival.epoch
-        known = [reason(item.score, self.gate) for item in scored.results if item.score is not None]
-        message = "; ".join(known) or "no score"
-        self.cases.append(case_of(f"{ref.name} {ref.weights}", scored.outcome, message))
-        if self.as_json:
-            render.line(json.dumps(scored.to_dict()))
-        else:
-            cells = [
-                f"{item.cell.shift} {sweep_tables.in_words(item)}"
-                if item.score is not None
-                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
-                for item in scored.results
-            ]
-            verdict = scored.verdict or "no score"
-            number = "" if epoch is None else f" epoch {epoch}"
-            render.line(f"{ref.name} {ref.weights}{number}: {verdict}: {'; '.join(cells)}")
-        sys.stdout.flush()  # whoever reads a pipe is not kept waiting
-        for sentence in scored.results.inconsistencies:
-            render.problem(sentence)
-        render.notes(scored.results.reference_notes)
-        if self.on_fail is not None and scored.outcome.rejects:
-            self._run(self.on_fail, scored)
-
-    def _run(self, command: str, scored: ScoredCheckpoint) -> None:
-        """Runs the user's command, and reports its failure; what is cut short ends whole."""
-        arrival = scored.arrival
-        variables = {
-            "ACPC_CHECKPOINT": arrival.ref.name,
-            "ACPC_WEIGHTS": arrival.ref.weights,
-            "ACPC_EPOCH": "" if arrival.epoch is None else str(arrival.epoch),
-            "ACPC_DIGEST": arrival.digest,
-            "ACPC_VERDICT": scored.verdict or "",
-            "ACPC_FAILED": " ".join(str(item.cell.shift) for item in scored.results.rejected),
-            "ACPC_RESULTS": str(scored.results.folder),
-        }
-        try:
-            with subprocess.Popen(  # noqa: S602 - the user's own command line
-                command,
-                shell=True,
-                stdin=subprocess.PIPE,
-                stdout=_STDERR,  # stdout is of the scores
-                env={**os.environ, **variables},
-                start_new_session=True,
-            ) as process:
-                try:
-                    process.communicate(json.dumps(scored.to_dict()).encode(), _COMMAND_SECONDS)
-                except BaseException:
-                    with contextlib.suppress(ProcessLookupError):
-                        os.killpg(process.pid, signal.SIGKILL)
-                    raise
-                if process.returncode:
-                    raise subprocess.CalledProcessError(process.returncode, command)
-        except (OSError, subprocess.SubprocessError) as error:
-            render.problem(f"--on-fail for {arrival.ref.name} {arrival.ref.weights}: {error}")
-
-    @contextlib.contextmanager
-    def published(self, watching: Watching, junit: Path | None, sweep: Path) -> Iterator[None]:
-        """Adds in the end what appeared and was not scored, and gives a CI system all of it.
-
-        A run that judged nothing is undecided.
-        """
-        try:
-            yield
-            if not (self.outcomes or watching.unplanned):
-                words = "nothing was judged: no checkpoint here is new and meant by the sweep file"
-                render.note(f"undecided: {words}")
-                self.outcomes.append(Outcome.UNDECIDED)
-                self.cases.append(case_of(str(watching.finder.root), Outcome.UNDECIDED, words))
-        finally:
-            for arrival in watching.unplanned:
-                name = f"{arrival.ref.name} {arrival.ref.weights}"
-                render.problem(f"{name} was not scored")
-                self.outcomes.append(Outcome.UNSPECIFIED)
-                self.cases.append(case_of(name, Outcome.UNSPECIFIED, "was not scored"))
-            publish("acpc watch", self.cases, junit, str(sweep))
+_NOTHING = "nothing was judged: no checkpoint here is new and meant by the sweep file"
 
 
 class Watch(Followed, Server):
@@ -142,8 +36,7 @@ class Watch(Followed, Server):
     **Examples**
 
         acpc watch /data/checkpoints --sweep gate.yaml
-        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml \
-            --gate confident --on-fail 'scancel "$SLURM_JOB_ID"'
+        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml --gate confident
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
@@ -157,10 +50,7 @@ class Watch(Followed, Server):
         once: Score what is there now, and leave: for cron and pipelines.
         interval: From one look to the next.
         settle: A file whose format does not tell its end is whole when unchanged for so long.
-        gate: Which verdict counts, here and for --on-fail [the file's].
-        on_fail: Run by the shell for each checkpoint that fails, with ACPC_CHECKPOINT,
-            ACPC_WEIGHTS, ACPC_EPOCH, ACPC_DIGEST, ACPC_VERDICT, ACPC_FAILED (its shifts) and
-            ACPC_RESULTS (the folder), and the JSON of its scores on stdin.
+        gate: Which verdict counts [the file's].
     """
 
     directory: Annotated[Path, typer.Argument(file_okay=False)]
@@ -171,36 +61,72 @@ class Watch(Followed, Server):
     settle: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 10.0
     concurrency: Concurrency = None
     gate: Gate | None = None
-    on_fail: Annotated[str | None, typer.Option(metavar="COMMAND")] = None
     junit: JunitOption = None
 
-    def run(self) -> None:
-        """Watches the folder, and gates in the end."""
+    def __call__(self) -> None:
+        cases: list[Case] = []
+        judged: list[ScoredCheckpoint] = []
         with reported():
             spec = load_spec(self.sweep)
-            telling = _Reporter(self.json, self.on_fail, self.gate or spec.gate)
+            gate = self.gate or spec.gate
             render.notes(spec.warnings)
+
+            def tell(scored: ScoredCheckpoint) -> None:
+                known = [reason(item.score, gate) for item in scored.results if item.score]
+                message = "; ".join(known) or "no score"
+                cases.append(Case(_named(scored.arrival), scored.outcome, message))
+                judged.extend([scored] * (scored.verdict != "reference"))
+                self._tell(scored)
+
             watching = Watching(
                 spec,
                 self.sweep.with_name(f"{spec.name}.watch"),
                 Finder(self.directory, self.prefix, self.settle),
-                gate=telling.gate,
-                listeners=[telling],
+                gate=gate,
+                listeners=[tell],
                 on_trouble=render.note,
             )
             words = "interrupted: jobs go on at the server, and the same command goes on here"
-            with (
-                telling.published(watching, self.junit, self.sweep),
-                self.client(spec.server.target, spec.server.access) as client,
-                interruptible(words),
-                shown(sweep_tables.VIEW, live=True) as on_update,
-            ):
-                watching.run(
-                    client,
-                    once=self.once,
-                    interval=self.interval,
-                    concurrency=self.concurrency,
-                    patience=self.connection(spec.server.target).get("patience"),
-                    on_update=on_update,
-                )
-        raise typer.Exit(exit_of(telling.outcomes))
+            try:
+                with self.client() as client, interruptible([words]), shown(*CELLS) as on_update:
+                    watching.run(
+                        client,
+                        once=self.once,
+                        interval=self.interval,
+                        concurrency=self.concurrency,
+                        patience=self.connection().get("patience"),
+                        on_update=on_update,
+                    )
+                if not (judged or watching.unplanned):
+                    render.note(f"undecided: {_NOTHING}")
+                    cases.append(Case(str(watching.finder.root), Outcome.UNDECIDED, _NOTHING))
+            finally:
+                for arrival in watching.unplanned:
+                    render.problem(f"{_named(arrival)} was not scored")
+                    cases.append(Case(_named(arrival), Outcome.UNSPECIFIED, "was not scored"))
+                code = settle("acpc watch", cases, self.junit)
+        raise typer.Exit(code)
+
+    def _tell(self, scored: ScoredCheckpoint) -> None:
+        """Prints a checkpoint that has come to its end, a line or a document."""
+        if self.json:
+            render.line(json.dumps(scored.to_dict()))
+        else:
+            cells = [
+                f"{item.cell.shift} {in_words(item)}"
+                if item.score is not None
+                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
+                for item in scored.results
+            ]
+            epoch = scored.arrival.epoch
+            number = "" if epoch is None else f" epoch {epoch}"
+            verdict = scored.verdict or "no score"
+            render.line(f"{_named(scored.arrival)}{number}: {verdict}: {'; '.join(cells)}")
+        sys.stdout.flush()  # whoever reads a pipe is not kept waiting
+        for sentence in scored.results.inconsistencies:
+            render.problem(sentence)
+        render.notes(scored.results.reference_notes)
+
+
+def _named(arrival: Arrival) -> str:
+    return f"{arrival.ref.name} {arrival.ref.weights}"

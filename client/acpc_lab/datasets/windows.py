@@ -186,4 +186,5 @@ def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset
 
         return nullcontext(LanceDataset(path))
     found = f"found {format!r}" if format else f"{path.name!r} is none that is known"
-    raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}")
+    hint = "" if format else " (docs/anchors.md, 'Other formats')"
+    raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}{hint}")

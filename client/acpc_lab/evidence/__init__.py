@@ -1,5 +1,6 @@
-"""Judges many cells at once by their evidence."""
+"""Judges many cells at once by their evidence; compares two scores; finds a severity's limit."""
 
+from acpc_lab.evidence.differences import ScoreComparison, compare_scores
 from acpc_lab.evidence.family import (
     Correction,
     Family,
@@ -11,5 +12,5 @@ from acpc_lab.evidence.family import (
     holm,
     wilson,
 )
-from acpc_lab.evidence.limits import limit_numbers, limits
+from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limit_numbers, limits
 from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch

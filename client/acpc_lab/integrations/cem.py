@@ -40,8 +40,7 @@ from acpc.contract import columns_of
 from acpc_client import PlanSession
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 
-from acpc_lab.integrations.breaker import CircuitBreaker
-from acpc_lab.integrations.iterations import Chosen, IterationCertificate
+from acpc_lab.integrations.iterations import IterationCertificate, judged
 from acpc_lab.integrations.solvers import Floats, Integers, Solver, SolverHook, floats, integers
 
 T = TypeVar("T")
@@ -90,8 +89,7 @@ class CemCertificates(SolverHook):
             sampling with the winner.
         on_error: ``"raise"`` errors of an iteration out of ``solve``, those of the first
             environment that has one, or ``"deny"``: go on planning, with that iteration of that
-            environment uncertified, and where the server ended the session its later ones. A server
-            that was away twice in a row is then asked again only every ten seconds.
+            environment uncertified, and where the server ended the session its later ones.
         step_seconds: How long one iteration may wait for its answers; None: as long as the
             sessions may. What is not answered by then is an error, as above.
         name: Key of ``history`` among the solver's outputs.
@@ -127,7 +125,6 @@ class CemCertificates(SolverHook):
             raise ArgumentError("step_seconds", f"found {step_seconds}, wanted seconds above 0")
         self._step_seconds = step_seconds
         self._step_ends = math.inf
-        self._breaker = CircuitBreaker()
         self.output_key = name
         self._constrained = constrained
         self.iterations: dict[int, list[IterationCertificate]] = {}
@@ -229,11 +226,8 @@ class CemCertificates(SolverHook):
             self._hang_up()
             raise
         for row, answer in enumerate(answers):
-            if isinstance(self._sessions[row], PlanSession):
-                if answer.error is None:
-                    self._breaker.noted(None)
-                elif _ends(self._denied(answer.error)):
-                    self._sessions[row] = answer.error
+            if answer.error is not None and _ends(answer.error):
+                self._sessions[row] = answer.error
             self.iterations.setdefault(self._environment(row), []).append(answer)
         kept = columns_of(answers, "certified", "margin")
         self.history[-1].append({**kept, "seconds": max(answer.seconds for answer in answers)})
@@ -247,13 +241,10 @@ class CemCertificates(SolverHook):
         """Makes the sessions of a batch, in their order, and enters them at once."""
         envs = [self._environment(row) for row in range(rows)]
         made = [_or_error(partial(self._open_session, env)) for env in envs]
-        if self._on_error == "deny" and (known := self._breaker.error):
-            self._sessions = [known] * rows
-            return
         self._sessions = self._together(self._entered, made)
         for session in self._sessions:
-            if isinstance(session, AcpcError):
-                self._denied(session)
+            if isinstance(session, AcpcError) and self._on_error == "raise":
+                raise session
 
     def _entered(self, session: PlanSession | AcpcError) -> PlanSession | AcpcError:
         if isinstance(session, AcpcError):
@@ -277,13 +268,6 @@ class CemCertificates(SolverHook):
             raise DeadlineExceeded(spent, reason=SPENT)
         return left if math.isfinite(left) else None
 
-    def _denied(self, error: AcpcError) -> AcpcError:
-        if self._on_error == "raise":
-            raise error
-        if _ends(error):
-            self._breaker.noted(error)
-        return error
-
     def _ask(
         self,
         step: int,
@@ -300,8 +284,12 @@ class CemCertificates(SolverHook):
             infeasible = np.isposinf(costs) if self._constrained else None
             answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
             seconds = time.perf_counter() - begun
-            chosen = self._chosen(step, pool, costs, elites, session.kept_elites)
-            return chosen.judged(step, answer, seconds)
+            if self._select == "top1":
+                return judged(step, seconds, answer, pool, costs, elites[:0], 0, True)
+            mean = getattr(self._solving, "return_mean", True)
+            planned = not mean and step == self._solving.n_steps - 1  # its winner is the plan
+            kept = session.kept_elites
+            return judged(step, seconds, answer, pool, costs, elites, kept, planned)
         except AcpcError as error:
             if self._on_error == "raise":
                 raise
@@ -319,15 +307,6 @@ class CemCertificates(SolverHook):
             if kept is not None and session.kept_elites != min(kept, count):
                 wanted = f"found {session.kept_elites}, wanted the solver's n_elite_keep"
                 raise ArgumentError("kept_elites", f"{wanted}, {min(kept, count)}")
-
-    def _chosen(
-        self, step: int, pool: Floats, costs: Floats, elites: Integers, kept: int
-    ) -> Chosen:
-        """What the solver goes on with: its winner too where that is the attached one's plan."""
-        if self._select == "top1":
-            return Chosen.of(pool, costs, elites[:0], 0, True)
-        mean = getattr(self._solving, "return_mean", True)
-        return Chosen.of(pool, costs, elites, kept, not mean and step == self._solving.n_steps - 1)
 
     def _close_sessions(self) -> None:
         for session in self._sessions:

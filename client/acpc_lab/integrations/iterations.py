@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
 
 import numpy as np
 from acpc.contract import Record
@@ -42,53 +42,44 @@ class IterationCertificate(Record):
         return IterationCertificate(step, False, None, False, None, seconds, None, error)
 
 
-@dataclass(frozen=True, eq=False)
-class Chosen:
-    """What a solver selected; candidates of equal actions are one choice, whichever it took.
+def judged(
+    step: int,
+    seconds: float,
+    answer: PoolCertificate,
+    pool: Floats,
+    costs: Floats,
+    elites: Integers,
+    kept: int,
+    winner_counts: bool,
+) -> IterationCertificate:
+    """Whether the server chose the same as a solver, and proves that every view does.
 
-    Attributes:
-        choices: Of each candidate.
-        costs: Of each, as the solver has them.
+    Candidates of equal actions are one choice, whichever was taken.
+
+    Args:
+        step: Iteration of the solver.
+        seconds: How long it waited.
+        answer: The server's.
+        pool: (candidates, H, block width).
+        costs: Of each candidate, as the solver has them.
         elites: Best first; empty where the solver goes on with its winner alone.
         kept: How many of them are a set of their own.
         winner_counts: Whether the solver goes on with its winner.
     """
-
-    choices: Integers
-    costs: Floats
-    elites: Integers
-    kept: int
-    winner_counts: bool
-
-    @staticmethod
-    def of(pool: Floats, costs: Floats, elites: Integers, kept: int, winner_counts: bool) -> Chosen:
-        """What was selected of a pool (candidates, H, block width)."""
-        rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
-        _, choices = np.unique(rows, axis=0, return_inverse=True)
-        return Chosen(choices.reshape(-1), costs, elites, kept, winner_counts)
-
-    def judged(self, step: int, answer: PoolCertificate, seconds: float) -> IterationCertificate:
-        """Whether the server chose the same, and proves that every view does."""
-        found = [view.top1 for view in answer.views] if self.winner_counts else []
-        if len(self.elites):
-            sets = [view.kept or view.elite for view in answer.views]
-            found += [certificate for certificate in sets if certificate is not None]
-        same = self._agrees(answer)
-        proven = bool(found) and all(certificate.certified for certificate in found)
-        feasible = np.isfinite(answer.clean_costs)
-        ours = answer.clean_costs[feasible]
-        gap = np.abs(self.costs[feasible] - ours).max() / (np.abs(ours).max() or 1.0)
-        margin = min((certificate.margin for certificate in found), default=None)
-        certified = proven and same and bool(np.isfinite(gap))
-        return IterationCertificate(
-            step, certified, margin, same, float(gap), seconds, answer, None
-        )
-
-    def _agrees(self, answer: PoolCertificate) -> bool:
-        """Whether both have the same choices, copies counted; of the kept ones too."""
-        ours, theirs = self.choices[self.elites], self.choices[[*answer.clean_elites]]
-        sets = all(
-            sorted(ours[:count]) == sorted(theirs[:count]) for count in (len(ours), self.kept)
-        )
-        winner = self.choices[int(self.costs.argmin())] == self.choices[answer.clean_winner]
-        return sets and bool(winner or not self.winner_counts)
+    rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
+    choices = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
+    ours, theirs = choices[elites], choices[[*answer.clean_elites]]
+    same = all(sorted(ours[:count]) == sorted(theirs[:count]) for count in (len(ours), kept))
+    if winner_counts:
+        same &= bool(choices[int(costs.argmin())] == choices[answer.clean_winner])
+    found = [view.top1 for view in answer.views] if winner_counts else []
+    if len(elites):
+        sets = [view.kept or view.elite for view in answer.views]
+        found += [certificate for certificate in sets if certificate is not None]
+    proven = bool(found) and all(certificate.certified for certificate in found)
+    feasible = np.isfinite(answer.clean_costs)
+    clean = answer.clean_costs[feasible]
+    gap = float(np.abs(costs[feasible] - clean).max() / (np.abs(clean).max() or 1.0))
+    margin = min((certificate.margin for certificate in found), default=None)
+    certified = proven and same and math.isfinite(gap)
+    return IterationCertificate(step, certified, margin, same, gap, seconds, answer, None)

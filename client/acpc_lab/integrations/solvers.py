@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import functools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager
 from types import SimpleNamespace
 from typing import Any, Protocol, TypeVar
 
@@ -27,26 +26,8 @@ class Solver(Protocol):
 S = TypeVar("S", bound=Solver)
 
 
-class SolverHook(ABC):
-    """A callback of solvers that also learns the environments of the rows of each solve."""
-
-    @abstractmethod
-    def around(
-        self, solver: Solver, rows: dict[int, dict[str, Any]]
-    ) -> AbstractContextManager[None]:
-        """Stands around one solve, for the environments of these rows, in their order."""
-
-    @abstractmethod
-    def start_batch(self) -> None:
-        """Begins the next environments of the solve."""
-
-    @abstractmethod
-    def __call__(self, *, step: int, candidates: Any, costs: Any, topk_inds: Any) -> None:  # noqa: ANN401
-        """Is shown the pools of a batch in one iteration."""
-
-    @abstractmethod
-    def end_solve(self) -> None:
-        """Ends a solve."""
+class SolverHook:
+    """A callback of solvers whose ``around`` learns the environments of the rows of each solve."""
 
     def attach(self, solver: S) -> S:
         """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
@@ -101,7 +82,7 @@ class _AttachedSolver:
             env: {key: value[row] for key, value in info.items()} for row, env in enumerate(envs)
         }
         with ExitStack() as around:
-            hooks = [hook for hook in self.callbacks if isinstance(hook, SolverHook)]
+            hooks: list[Any] = [one for one in self.callbacks if isinstance(one, SolverHook)]
             for hook in hooks:
                 around.enter_context(hook.around(self, rows))
             if _is_of_one_pool(self):
@@ -144,7 +125,7 @@ def _is_of_one_pool(solver: object) -> bool:
 
 
 @contextmanager
-def _shown(solver: Any, hooks: Sequence[SolverHook]) -> Iterator[None]:  # noqa: ANN401
+def _shown(solver: Any, hooks: Sequence[Any]) -> Iterator[None]:  # noqa: ANN401
     """Shows hooks the pools that a solver without callbacks asks the costs of, one a batch."""
     name = "cost" if hasattr(solver, "cost") else "model"
     minimised = getattr(solver, name)

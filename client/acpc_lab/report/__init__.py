@@ -15,27 +15,23 @@ from pathlib import Path
 from acpc_lab.report.headline import claims, failing
 from acpc_lab.report.model import ReportData, counted
 from acpc_lab.report.page import export_figures, render
-from acpc_lab.report.pictures import Picture, picture
 from acpc_lab.report.sources import (
     LabelNames,
     from_files,
     from_operations,
-    from_scores,
     from_sweep,
-    server_of,
 )
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames", "Picture", "ReportData", "claims", "export_figures", "failing",
-    "from_files", "from_operations", "from_scores", "from_sweep", "picture", "render",
-    "with_pictures", "write_report",
+    "LabelNames", "ReportData", "claims", "export_figures", "failing",
+    "from_files", "from_operations", "from_sweep", "render", "with_pictures", "write_report",
 ]  # fmt: skip
 
 
 def write_report(data: ReportData, path: str | Path, *, figures: str | Path | None = None) -> None:
-    """Writes the report and, with ``figures``, its figures as SVG, PNG and CSV into a folder.
+    """Writes the report and, with ``figures``, its figures as SVG and PNG into a folder.
 
     Raises FailedPrecondition: The extra ``[report]`` is not installed; OSError: A file cannot be
     written.

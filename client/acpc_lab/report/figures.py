@@ -8,8 +8,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from acpc_client import Interval, Outcome, SeverityLimit
+from acpc_client import Interval, Outcome
 
+from acpc_lab.evidence import SeverityLimit
 from acpc_lab.plotting import (
     GROUND,
     INK,
@@ -278,12 +279,12 @@ def limits_plate(data: ReportData) -> Plate:
         title="Up to which severity",
         caption=f"The score S with its {data.interval_words} interval over the severity: a "
         "checkpoint passes where it lies above 0.",
-        panels=tuple((kind, partial(draw_limits, kind, found)) for kind, found in kinds.items()),
+        panels=tuple((kind, partial(_draw_limits, kind, found)) for kind, found in kinds.items()),
         size=(2.9, 2.4),
     )
 
 
-def draw_limits(title: str, limits: Sequence[SeverityLimit], axes: Sequence[Axes]) -> None:
+def _draw_limits(title: str, limits: Sequence[SeverityLimit], axes: Sequence[Axes]) -> None:
     """Draws S with its interval at each severity that was scored, a curve for each limit."""
     (axis,) = axes
     scores = [point.score for limit in limits for point in limit.points]

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import numpy as np
-
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.distributions import distributions, steps, steps_of
+from acpc_lab.report.distributions import distributions, steps
 from acpc_lab.report.figures import Plate, levels, limits_plate, plane
 from acpc_lab.report.headline import headline
 from acpc_lab.report.model import ReportData, printable
 from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
 from acpc_lab.report.verdicts import grids, limit_table, standings, table
 from acpc_lab.report.worst import FocusAnchor, focus
-from acpc_lab.sweeps import COLUMNS, CellResult
-from acpc_lab.tables import Row, Table
+from acpc_lab.sweeps import CellResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -146,7 +142,7 @@ def _pictures(
 
 
 def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
-    """Writes every figure as SVG and PNG, and cells, anchors and steps as CSV.
+    """Writes every figure as SVG and PNG.
 
     Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
     """
@@ -160,15 +156,11 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
             name = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.").lower()
             taken[name] = taken.get(name, 0) + 1
             name += f"-{taken[name]}" if taken[name] > 1 else ""
-            written += plotting.write(composed(plate), target, name)
-    for name, rows in (("cells", _cells), ("anchors", _anchors), ("steps", _steps)):
-        path = target / f"{name}.csv"
-        Table(rows(data), behind="checkpoint").save(path)
-        written.append(path)
+            written += plotting.write(_composed(plate), target, name)
     return written
 
 
-def composed(plate: Plate) -> Figure:
+def _composed(plate: Plate) -> Figure:
     """All panels of a plate in one figure, with the legend below."""
     columns = min(len(plate.panels), _MAX_COLUMNS)
     lines = -(-len(plate.panels) // columns)
@@ -186,52 +178,3 @@ def composed(plate: Plate) -> Figure:
         handles = [keys[text] for text in shown]
         figure.legend(handles, shown, loc="outside lower center", ncols=across)
     return figure
-
-
-_LABELS = ("task", "run", "level", "shift", "success", "clean_success")
-_NUMBERS = (
-    "ir_raw", "rounding_floor", "ir_relative", "sr", "score", "delta_score", "anchors", "eligible",
-    "skipped", "median_latent_distance", "threshold_ir", "threshold_sr", "checkpoint_digest",
-    "reference_digest", "anchors_digest",
-)  # fmt: skip
-_OF_ANCHORS = {
-    "anchor_id": "anchor_ids",
-    "radius": "radius",
-    "motion_scale": "motion_scale",
-    "different_state_distance": "different_state_distance",
-    "partner": "partner",
-}
-_QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)
-
-
-def _cells(data: ReportData) -> Iterator[Row]:
-    names = [column.name for column in COLUMNS]
-    sure: Sequence[str] = names[names.index("confidence") :]
-    for cell in data.cells:
-        without = "no_result" if cell.state.done else "pending"
-        yield {
-            "checkpoint": cell.name,
-            **{name: getattr(cell, name) for name in _LABELS},
-            "outcome": cell.value("outcome") or without,
-            **{name: cell.value(name) for name in _NUMBERS},
-            "problem": cell.problem,
-            **{name: cell.value(name) for name in sure},
-        }
-
-
-def _anchors(data: ReportData) -> Iterator[Row]:
-    for cell in data.cells:
-        if cell.values is not None:
-            columns = {name: getattr(cell.values, of).tolist() for name, of in _OF_ANCHORS.items()}
-            for index, row in enumerate(zip(*columns.values(), strict=True)):
-                found = dict(zip(columns, row, strict=True))
-                yield {"checkpoint": cell.name, "shift": cell.shift, "anchor": index, **found}
-
-
-def _steps(data: ReportData) -> Iterator[Row]:
-    for cell in data.cells:
-        found = steps_of(cell)
-        for step, values in enumerate(() if found is None else found.T):
-            quantiles = np.quantile(values, _QUANTILES).tolist()
-            named = dict(zip((f"q{100 * q:g}" for q in _QUANTILES), quantiles, strict=True))
-            yield {"checkpoint": cell.name, "shift": cell.shift, "step": step + 1, **named}

@@ -1,16 +1,15 @@
-"""Makes report data from sweeps, jobs at a server, and scores in files or in memory."""
+"""Makes report data from sweeps, jobs at a server, and scores in files."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
 from acpc_client import (
-    Access,
     CheckpointRef,
     DatasetAnchors,
     NumericMode,
@@ -30,7 +29,6 @@ from acpc_lab.sweeps import (
     Label,
     SweepResults,
     again,
-    read_spec,
     recipe,
 )
 
@@ -49,23 +47,6 @@ _USUAL = {
     "level": ("level", "noise", "sigma", "std", "augmentation", "strength", "epoch", "step"),
 }
 _SUCCESS, _CLEAN = ("success", "success_rate"), ("clean_success", "clean_success_rate")
-
-
-def from_scores(
-    scores: Mapping[str, Score] | Sequence[Score], *, shift: str = "", title: str = ""
-) -> ReportData:
-    """A report of scores in hand.
-
-    Args:
-        scores: By the name to show, or in a sequence to go by the checkpoints' names.
-        shift: The shift in words; empty: named by its digest, which is all a score tells.
-        title: Heading; empty: the checkpoint's name, or how many there are.
-
-    Raises ArgumentError: There are no scores.
-    """
-    named = scores.items() if isinstance(scores, Mapping) else (("", score) for score in scores)
-    cells = [_measured(Result.of(score), "the score", shift, name) for name, score in named]
-    return _report(cells, title, previews_missing=_NO_JOBS)
 
 
 def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
@@ -212,12 +193,6 @@ def _under_way(cells: Sequence[CellResult]) -> Iterator[str]:
             yield f"{state.value.capitalize()}: {some(names, _NAMED)}."
 
 
-def server_of(results: SweepResults) -> tuple[str | None, Access]:
-    """The server that the sweep's file names, and how to get in."""
-    spec = read_spec(results.plan.document, results.name, results.folder.parent)
-    return spec.server.target, spec.server.access
-
-
 def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:  # noqa: ANN401
     if not cells:
         raise ArgumentError("source", "found no scores, wanted at least one")
@@ -237,7 +212,7 @@ def _require_sound(score: Score, where: str) -> None:
         raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
 
 
-def _measured(result: Result, where: str, shift: str = "", name: str = "") -> CellResult:
+def _measured(result: Result, where: str, shift: str = "") -> CellResult:
     """A score with what its request tells; ``shift`` is used where there is no request."""
     request, score = result.score_request, result.answer
     _require_sound(score, where)
@@ -259,7 +234,7 @@ def _measured(result: Result, where: str, shift: str = "", name: str = "") -> Ce
         cell=cell,
         score=score,
         time=result.time,
-        name=name or _title(checkpoint),
+        name=_title(checkpoint),
         shift=str(change or shift or f"shift {score.receipt.perturbation_digest[:8]}"),
         task=cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else "",
     )

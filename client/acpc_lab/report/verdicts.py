@@ -11,8 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 from acpc.contract import beside, curve_of, ends
-from acpc_client import Interval, Outcome, SeverityLimit
+from acpc_client import Interval, Outcome
 
+from acpc_lab.evidence import SeverityLimit
 from acpc_lab.report.model import ReportData, dotted
 from acpc_lab.sweeps import BY_NAME, CellResult, Quantity
 

@@ -11,7 +11,7 @@ figures/        SVG and PNG
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path, PurePosixPath
@@ -160,28 +160,18 @@ def read(folder: Path) -> Bundle:
         if document["study"] not in STUDIES:
             raise ValueError(f"unknown study {document['study']!r}")
         for name in (*document["files"], *document["figures"]):
-            _require_inside(name)
+            inside = PurePosixPath(name)
+            if inside.is_absolute() or ".." in inside.parts or "\\" in name or not inside.parts:
+                raise ValueError(f"{name!r} is no file below the folder")
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ArgumentError(str(path), f"is no manifest of a study: {error}") from error
     return Bundle(folder, STUDIES[document["study"]], **{k: document[k] for k in WRITTEN})
 
 
-def _require_inside(name: str) -> None:
-    """Rejects a file name that leads out of the folder."""
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or "\\" in name or not path.parts:
-        raise ValueError(f"{name!r} is no file below the folder")
-
-
-def digest_of(path: Path) -> str:
-    """SHA-256 of a file."""
-    return sha256(path.read_bytes())
-
-
 def draw(held: Bundle, evidence: Evidence) -> Bundle:
     """Draws the figures of a study into its folder and notes their digests.
 
-    Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
+    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder
     cannot be written.
     """
     folder = held.folder / FIGURES
@@ -194,7 +184,7 @@ def draw(held: Bundle, evidence: Evidence) -> Bundle:
                 below = "\n".join(filter(None, (shifts, figure.get_supxlabel())))
                 figure.supxlabel(below, fontsize=6.5, color=plotting.SOFT)
             paths += plotting.write(figure, folder, name)
-    figures = {f"{FIGURES}/{path.name}": digest_of(path) for path in paths}
+    figures = {f"{FIGURES}/{path.name}": sha256(path.read_bytes()) for path in paths}
     drawn = replace(held, figures=dict(sorted(figures.items())))
     drawn.write_manifest()
     return drawn
@@ -241,7 +231,14 @@ def verify(folder: Path) -> Verification:
     """
     held = read(folder)
     files = held.files | held.figures  # type: ignore[operator]
-    difference = next(_files(folder, files), None)
+    difference = None
+    for name, wanted in files.items():
+        path = folder / name
+        found = sha256(path.read_bytes()) if path.is_file() else ""
+        if found != wanted:
+            words = f"has the SHA-256 {found}, where {MANIFEST} has {wanted}"
+            difference = f"{name} {words if found else 'is missing'}"
+            break
     values, largest = 0, 0.0
     if difference is None:
         try:
@@ -249,15 +246,6 @@ def verify(folder: Path) -> Verification:
         except ArgumentError as error:
             difference = f"the summary cannot be computed from the rows: {error.message}"
     return Verification(held.study.name, held.digest, len(files), values, largest, difference)
-
-
-def _files(folder: Path, files: dict[str, str]) -> Iterator[str]:
-    for name, wanted in files.items():
-        path = folder / name
-        if not path.is_file():
-            yield f"{name} is missing"
-        elif (found := digest_of(path)) != wanted:
-            yield f"{name} has the SHA-256 {found}, where {MANIFEST} has {wanted}"
 
 
 def _numbers(held: Bundle) -> tuple[int, float, str | None]:

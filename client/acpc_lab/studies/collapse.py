@@ -160,7 +160,7 @@ def collapse_figure(lines: Sequence[CollapseLine]) -> Figure:
     return by_row([line.checkpoint for line in lines], shown)
 
 
-def collapse_rows(answers: Answers) -> CollapseRows:
+def _gather(answers: Answers) -> tuple[CollapseRows, Arrays]:
     """A row per checkpoint, under its own name.
 
     Raises ArgumentError: The checkpoints were not scored on the same anchors.
@@ -172,7 +172,8 @@ def collapse_rows(answers: Answers) -> CollapseRows:
     rows, sides = [row for row, _ in answers], [score.checkpoint for _, score in answers]
     measured = columns_of(sides, "median_latent_distance", "ir_raw", "sr")
     given = columns_of(rows, "success_clean", "success_clean_seeds")
-    return CollapseRows.of({"checkpoint": [x.checkpoint.name for x in rows], **measured, **given})
+    names = [row.checkpoint.name for row in rows]
+    return CollapseRows.of({"checkpoint": names, **measured, **given}), {}
 
 
 STUDY = Study(
@@ -188,5 +189,5 @@ STUDY = Study(
         "acpc study run collapse --rows paper",
     ),
     Ask(ScoreProtocol(), GaussianNoise(0.005)),
-    gather=lambda answers, parameters, note: (collapse_rows(answers), {}),
+    gather=_gather,
 )

@@ -11,7 +11,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
 from acpc_lab.studies.figures import Panel, by_row, case_of
-from acpc_lab.studies.measuring import Ask, require_one_per_run
+from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
@@ -149,8 +149,8 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
         raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
     used = rows.where(perturbed)
     cells, controls = [], []
-    for (task, run), held in groups(used.task.tolist(), used.run.tolist()).items():
-        cell, with_controls = _cell(task, run, used.where(held), parameters.alpha)
+    for (task, run), rows_of in used.by("task", "run"):
+        cell, with_controls = _cell(task, run, rows_of, parameters.alpha)
         cells.append(cell)
         controls.append(with_controls)
     identities = [v.max(initial=0.0) for k, v in arrays.items() if k.endswith(".identity_acpc")]
@@ -254,6 +254,25 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     return by_row(list(map(case_of, cells)), [Panel(title, series)], width=3.6)
 
 
+def require_one_per_run(
+    checkpoints: Sequence[StudyCheckpoint], parameters: DriftParameters
+) -> None:
+    """Rejects two checkpoints of a task and run: the study takes the unaugmented one alone.
+
+    Raises ArgumentError: There are two.
+    """
+    seen: dict[tuple[str, str], StudyCheckpoint] = {}
+    for row in checkpoints:
+        other = seen.setdefault((row.task, row.run), row)
+        if other is not row:
+            raise ArgumentError(
+                "checkpoint",
+                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
+                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
+                "unaugmented one",
+            )
+
+
 STUDY = Study(
     "drift",
     "Does ACPC tell how far a perturbation changes the prediction error?",
@@ -267,5 +286,5 @@ STUDY = Study(
         "acpc study run drift --rows drift/rows.csv --protocol '{alpha: 10}'",
     ),
     Ask(DriftStudy()),
-    check=lambda checkpoints, _: require_one_per_run(checkpoints),
+    check=require_one_per_run,
 )

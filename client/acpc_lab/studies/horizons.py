@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.plotting import hue, marker, panels
 from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+from acpc_lab.tables import Arrays, Column, Integers, Numbers
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -72,14 +73,13 @@ def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) 
     IR of a reference is 0.
     """
     entries = []
-    for (task,), of_task in groups(rows.task.tolist()).items():
-        cell = rows.where(of_task)
-        level = float(cell.level.max())
+    for (task,), of_task in rows.by("task"):
+        level = float(of_task.level.max())
         if level == 0:
             raise ArgumentError("level", f"{task}: is 0 in every row; wanted an augmented level")
-        keys = groups(cell.horizon.tolist(), cell.quantile.tolist())
-        for (horizon, quantile), held in sorted(keys.items()):
-            ratios = _ratios(task, level, cell.where(held))
+        places = sorted(of_task.by("horizon", "quantile"), key=itemgetter(0))
+        for (horizon, quantile), of_place in places:
+            ratios = _ratios(task, level, of_place)
             found = float(np.median(ratios)), len(ratios)
             entries.append(IrReduction(task, level, horizon, quantile, *found))
     largest = max(entry.ratio for entry in entries)
@@ -88,12 +88,11 @@ def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) 
 
 def _ratios(task: str, level: float, rows: HorizonRows) -> list[float]:
     ratios = []
-    for (run,), held in groups(rows.run.tolist()).items():
-        cell = rows.where(held)
-        where = f"{task}, run {run}, H {cell.horizon[0]}, q {cell.quantile[0]:g}"
+    for (run,), of_run in rows.by("run"):
+        where = f"{task}, run {run}, H {of_run.horizon[0]}, q {of_run.quantile[0]:g}"
         found = []
         for wanted in (level, 0.0):
-            values = cell.ir_raw[cell.level == wanted]
+            values = of_run.ir_raw[of_run.level == wanted]
             if len(values) != 1:
                 wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
                 raise ArgumentError("level", wrong)
@@ -153,13 +152,12 @@ def require_levels(checkpoints: Sequence[StudyCheckpoint], parameters: HorizonPa
     summarise(rows, parameters, {})
 
 
-def horizon_rows(answers: Answers) -> HorizonRows:
+def _gather(answers: Answers) -> tuple[HorizonRows, Arrays]:
     """A row per checkpoint, horizon and quantile that was asked for."""
     pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
     rows = columns_of((row for row, _ in pairs), "task", "run", "level")
-    return HorizonRows.of(
-        rows | columns_of((at for _, at in pairs), "horizon", "quantile", "ir_raw")
-    )
+    measured = columns_of((at for _, at in pairs), "horizon", "quantile", "ir_raw")
+    return HorizonRows.of(rows | measured), {}
 
 
 STUDY = Study(
@@ -176,6 +174,6 @@ STUDY = Study(
         "--protocol '{extra_horizons: [1, 4]}'",
     ),
     Ask(ScoreProtocol(extra_horizons=(1, 2, 4), extra_quantiles=(0.8, 0.95)), GaussianNoise(0.08)),
-    gather=lambda answers, parameters, note: (horizon_rows(answers), {}),
+    gather=_gather,
     check=require_levels,
 )

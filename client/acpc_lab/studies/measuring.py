@@ -106,23 +106,6 @@ def read_checkpoints(
     return tuple(measured)
 
 
-def require_one_per_run(checkpoints: Sequence[StudyCheckpoint]) -> None:
-    """Rejects two checkpoints of a task and run, for studies that take the unaugmented one alone.
-
-    Raises ArgumentError: There are two.
-    """
-    seen: dict[tuple[str, str], StudyCheckpoint] = {}
-    for row in checkpoints:
-        other = seen.setdefault((row.task, row.run), row)
-        if other is not row:
-            raise ArgumentError(
-                "checkpoint",
-                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
-                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
-                "unaugmented one",
-            )
-
-
 @dataclass(frozen=True)
 class Ask:
     """What is measured on every checkpoint: the rows of a study, or a score without a reference.

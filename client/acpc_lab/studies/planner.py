@@ -141,8 +141,8 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     """
     rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
     cells = []
-    for (run,), held in groups(rows.run.tolist()).items():
-        cells += _cells(run, rows.where(held), parameters)
+    for (run,), of_run in rows.by("run"):
+        cells += _cells(run, of_run, parameters)
     runs = _runs(cells)
     diverged = rows.first_divergence >= 0
     certified = rows.certified == 1
@@ -161,7 +161,9 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     )
 
 
-def require_two_tasks(checkpoints: Sequence[StudyCheckpoint]) -> None:
+def require_two_tasks(
+    checkpoints: Sequence[StudyCheckpoint], parameters: PlannerParameters
+) -> None:
     """Rejects checkpoints whose rows could not be summarised, before any is measured.
 
     Raises ArgumentError: A run has one task.
@@ -266,5 +268,5 @@ STUDY = Study(
         "acpc study run planner --rows planner/rows.csv --protocol released",
     ),
     Ask(PlannerStudy()),
-    check=lambda checkpoints, _: require_two_tasks(checkpoints),
+    check=require_two_tasks,
 )

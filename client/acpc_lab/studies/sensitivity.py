@@ -87,9 +87,7 @@ def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> 
     rows.require_unique("task", "run", "level", "method", "anchor", "probe")
     checkpoints: list[Sensitivity] = []
     values: dict[Named, dict[int, float]] = {}
-    keys = (rows.task.tolist(), rows.run.tolist(), rows.level.tolist(), rows.method.tolist())
-    for (task, run, level, method), held in groups(*keys).items():
-        cell = rows.where(held)
+    for (task, run, level, method), cell in rows.by("task", "run", "level", "method"):
         anchors = groups(cell.anchor.tolist())
         probes = {len(probe) for probe in anchors.values()}
         if len(probes) > 1:

@@ -331,7 +331,7 @@ def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
     keys = [swatch(task, hue(index)) for index, task in enumerate(tasks)]
     for index, shift in enumerate(shifts):
         keys += axis.plot([], [], marker(index), color=INK, label=shift)
-    keys.append(swatch("hollow: sign disagrees", INK, "none"))
+    keys.append(swatch("hollow: sign disagrees", INK, hollow=True))
     zero_line(axis)
     axis.axvline(0, color="grey", linewidth=0.8, linestyle=":", zorder=0)
     axis.set_xlabel(DELTA)

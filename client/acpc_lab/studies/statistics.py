@@ -199,21 +199,16 @@ def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
             if not np.isnan(success[row]):
                 wrong = f"row {row + 1}: has success_clean too; give one of them"
                 raise ArgumentError("success_clean_seeds", wrong)
-            values = _percentages(row, text)
+            try:
+                values = np.array([float(part) for part in text.split()])
+            except ValueError:
+                values = np.array([np.nan])
+            if not ((values >= 0) & (values <= 100)).all():
+                wrong = f"row {row + 1}: found {text!r}, wanted percentages separated by spaces"
+                raise ArgumentError("success_clean_seeds", wrong)
             mean[row] = values.mean()
             deviation[row] = values.std() if len(values) > 1 else np.nan
     return mean, deviation
-
-
-def _percentages(row: int, text: str) -> Numbers:
-    try:
-        values = np.array([float(part) for part in text.split()])
-    except ValueError:
-        values = np.array([np.nan])
-    if not ((values >= 0) & (values <= 100)).all():
-        wrong = f"row {row + 1}: found {text!r}, wanted percentages separated by spaces"
-        raise ArgumentError("success_clean_seeds", wrong)
-    return values
 
 
 CONFIDENCE = 0.95

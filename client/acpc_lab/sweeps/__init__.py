@@ -8,9 +8,17 @@ from typing import TYPE_CHECKING
 from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
-from acpc_lab.sweeps.cells import Cell, again, recipe
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, example, load_spec, read_spec
-from acpc_lab.sweeps.plan import Depot, Planner, item_of
+from acpc_lab.sweeps.folder import (
+    Cell,
+    SweepFolder,
+    SweepPlan,
+    again,
+    example,
+    load_spec,
+    read_spec,
+    recipe,
+)
+from acpc_lab.sweeps.plan import Planner, item_of
 from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged

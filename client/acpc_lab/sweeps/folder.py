@@ -1,23 +1,33 @@
-"""Reads a sweep's file, and keeps what becomes of it in a folder: plan, journal and scores."""
+"""Reads a sweep file, and keeps its cells in a folder: plan, journal and scores."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import re
+import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import from_plain, joined
-from acpc_client import Result, Score, load_result, save_result
+from acpc.contract import changed, from_plain, joined, to_plain
+from acpc_client import (
+    CheckpointRef,
+    DatasetAnchors,
+    Result,
+    Score,
+    ScoreRequest,
+    load_result,
+    save_result,
+)
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Journal
 from acpc_lab.extras import load
-from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.reading import Document, SweepFileError, as_value, found, read_document
+from acpc_lab.sweeps.reading import Document, Label, SweepFileError, as_value, found, read_document
 from acpc_lab.tables import write_whole
 
 if TYPE_CHECKING:
@@ -101,6 +111,117 @@ def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
     return source.error(path, found(value, wanted).description)
 
 
+_NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
+_SLUG_LENGTH = 80
+
+
+class Cell(ScoreRequest):
+    """One job of a sweep: what is asked, without a request id, and what the file says of it.
+
+    Attributes:
+        labels: What the file says about the checkpoint; no number depends on them.
+        content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
+            content under the same names is another cell. Empty: the cell goes by the names.
+    """
+
+    labels: Mapping[str, Label] = field(default_factory=dict)
+    content: str = ""
+
+    @property
+    def seed(self) -> int:
+        """Seed of the draws."""
+        return self.protocol.seed or 0
+
+    @property
+    def of_reference(self) -> bool:
+        """Whether the checkpoint is its own reference, and so can never pass the screen."""
+        return self.checkpoint == self.reference
+
+    @cached_property
+    def id(self) -> str:
+        """Name of the cell's files: readable, and unique by the content it ends with."""
+        readable = f"{self.checkpoint.name}-{self.shift}-seed{self.seed}"
+        slug = re.sub(r"[^\w.\-]+", "-", readable).strip("-.")[-_SLUG_LENGTH:]
+        return f"{slug}-{hashlib.sha256(self._content().encode()).hexdigest()[:10]}"
+
+    @property
+    def title(self) -> str:
+        """Names the cell for people."""
+        near = "neighbourhood" in changed(self.protocol)
+        control = f" neighbourhood {self.protocol.neighbourhood:g}" if near else ""
+        return f"{self.checkpoint.name} {self.shift} seed {self.seed}{control}"
+
+    def job_id(self, sweep: str, attempt: int) -> str:
+        """Returns the request id of an attempt, from 1: whoever computes it finds the same job."""
+        return str(uuid.uuid5(_NAMESPACE, json.dumps([sweep, self._content(), attempt])))
+
+    def request(self) -> ScoreRequest:
+        """Returns what a server is asked for; the request id is the attempt's."""
+        asked = {item.name: getattr(self, item.name) for item in dataclasses.fields(ScoreRequest)}
+        if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
+            asked["anchors"] = self.anchors.resolved_count()
+        return ScoreRequest(**asked)
+
+    def to_document(self) -> dict[str, Any]:
+        """Returns the cell as plain values, without the request id, which is the attempt's."""
+        plain: dict[str, Any] = to_plain(self)
+        del plain["request_id"]
+        return plain
+
+    def _content(self) -> str:
+        # What has its default is left out: a release with one more field finds the same jobs.
+        whole = {**self.to_document(), "labels": None}
+        for part in ("anchors", "protocol", "thresholds", "evidence"):
+            record = getattr(self, part)
+            if not isinstance(record, str):
+                whole[part] = {name: whole[part][name] for name in changed(record)}
+        document: dict[str, Any] = _given(whole)
+        document.setdefault("protocol", {})["seed"] = self.seed
+        return json.dumps(document, sort_keys=True, separators=(",", ":"))
+
+
+def recipe(request: ScoreRequest) -> str:
+    """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
+    if request.shift is None:
+        return ""
+    anchors = request.anchors or ""
+    protocol = to_plain(changed(request.protocol))
+    document: dict[str, Any] = {
+        "checkpoints": [_named(request.checkpoint)],
+        "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),
+        "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
+        "seeds": [protocol.pop("seed", 0)],
+        "protocol": protocol,
+        "thresholds": changed(request.thresholds),
+        "evidence": changed(request.evidence),
+        "numeric_mode": request.numeric_mode.name.lower(),
+    }
+    if request.reference is not None:
+        document["reference"] = _named(request.reference)
+    if request.until_decided is not None:
+        document["until_decided"] = request.until_decided.batch
+    return again(document)
+
+
+def again(document: Mapping[str, Any]) -> str:
+    """The text of a sweep file without its name: under it the server would find the old jobs."""
+    kept = {key: value for key, value in document.items() if key != "name"}
+    return json.dumps(kept, indent=2, ensure_ascii=False)
+
+
+def _named(checkpoint: CheckpointRef) -> dict[str, str]:
+    named = {"name": checkpoint.name}
+    return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})
+
+
+def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
+    """Returns a document without what is None or empty."""
+    if not isinstance(value, Mapping):
+        return value
+    given = {key: _given(item) for key, item in value.items()}
+    return {key: item for key, item in given.items() if item not in (None, "", [], {})}
+
+
 @dataclass(frozen=True)
 class SweepPlan:
     """A sweep in full: what ``plan.json`` holds."""
@@ -140,11 +261,6 @@ class SweepFolder:
         self.journal = Journal(path)
         self._plan = path / "plan.json"
         self._results = path / "results"
-
-    @property
-    def has_plan(self) -> bool:
-        """Whether there is a plan."""
-        return self._plan.exists()
 
     def read_plan(self) -> SweepPlan | None:
         """Reads the plan; None before there is one.

@@ -6,112 +6,23 @@ import contextlib
 import dataclasses
 import functools
 import itertools
-import json
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from acpc.contract import MAX_RESAMPLES, nearest
-from acpc_client import (
-    AcpcClient,
-    AnchorArrays,
-    Checkpoint,
-    CheckpointRef,
-    DatasetAnchors,
-    ScoreProtocol,
-    digest_of,
-)
+from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.campaigns import Link
-from acpc_lab.sweeps.cells import NAMESPACE, Cell
-from acpc_lab.sweeps.folder import SweepPlan
+from acpc_lab.sweeps.folder import Cell, SweepPlan
 from acpc_lab.sweeps.reading import Label, as_value, fill
-from acpc_lab.sweeps.shifts import Groups
-from acpc_lab.tables import HISTORY, load_anchors
 
 if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import AnchorPlace, Group, SweepSpec
+    from acpc_lab.sweeps.spec import CellAnchors, Group, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8
 _FEW_CELLS = 12  # whose p-values the default resamples show
 _RESAMPLES = (8_000, 32_000)
-# What a cell is scored on.
-CellAnchors = DatasetAnchors | str
-
-
-class Depot:
-    """Gets the anchors of a sweep to a server.
-
-    Args:
-        spec: The sweep file, whose protocol says how many frames a set that is made has.
-        client: The server.
-        link: Outlasts its absence.
-        beside: The folder of files to upload.
-        dry: Store nothing; a dataset that would be frozen stays as it is.
-    """
-
-    def __init__(
-        self, spec: SweepSpec, client: AcpcClient, link: Link, beside: Path, *, dry: bool = False
-    ) -> None:
-        protocol = spec.protocols[0]  # the others differ by the neighbourhood
-        self._sweep, self._client, self._link = spec.name, client, link
-        self._beside, self._dry, self._reading = beside, dry, protocol.reading
-        self._horizon = max(
-            protocol.horizon or ScoreProtocol().horizon, *protocol.extra_horizons, 1
-        )
-
-    def store(self, anchors: AnchorPlace) -> CellAnchors:
-        """Returns what to score on; the same anchors give the same set, however often.
-
-        A set may be named by the beginning of its digest or by an alias, which the server resolves.
-        """
-        about, source, at = f"sweep {self._sweep}", anchors.drawn, self._client.anchors
-        if anchors.upload:
-            arrays = self._read(anchors)
-            if self._dry:
-                return digest_of(arrays)
-            return self._link.ask(lambda: at.upload(arrays, description=about)).digest
-        if source is None:
-            return self._link.ask(lambda: at.get(anchors.set or "")).digest
-        if self._dry or not anchors.freeze:
-            return source
-        request_id = self.request_id(anchors, source)
-        return self._link.ask(
-            lambda: at.create(
-                source,
-                history=anchors.history or HISTORY,
-                horizon=self._horizon,
-                description=about,
-                reading=self._reading,
-                request_id=request_id,
-            )
-        ).digest
-
-    def groups(self, anchors: AnchorPlace) -> Collection[str]:
-        """Returns the groups of views of a file or a stored set; a dataset has none."""
-        if anchors.upload:
-            return self._read(anchors).views
-        digest = anchors.set
-        return self._link.ask(lambda: self._client.anchors.get(digest)).groups if digest else ()
-
-    def request_id(self, anchors: AnchorPlace, source: DatasetAnchors) -> str:
-        """Returns the id of the job that makes a set; what the file leaves open is left out."""
-        drawing = dataclasses.asdict(source)
-        for name in ("window_future_frames", "sample", "episodes"):
-            if not drawing[name]:
-                del drawing[name]  # ids hold what the file names, no more
-        content = [self._sweep, drawing, anchors.history or HISTORY, self._horizon]
-        content += [str(self._reading)] if self._reading else []
-        return str(uuid.uuid5(NAMESPACE, json.dumps(content)))
-
-    def _read(self, anchors: AnchorPlace) -> AnchorArrays:
-        try:
-            return load_anchors(self._beside / str(anchors.upload), anchors.history)
-        except ArgumentError as error:
-            raise ArgumentError("", error.description) from error
 
 
 class Planner:
@@ -119,54 +30,49 @@ class Planner:
 
     Args:
         spec: The sweep file.
-        depot: Brings anchors to the server, each place of them once.
+        checkpoints: What the server lists.
+        find_set: Finds an anchor set at the server by its digest, its beginning or an alias.
     """
 
-    def __init__(self, spec: SweepSpec, depot: Depot) -> None:
-        self.spec, self._depot = spec, depot
-        self._store = functools.cache(depot.store)
+    def __init__(
+        self,
+        spec: SweepSpec,
+        checkpoints: Iterable[Checkpoint],
+        find_set: Callable[[str], AnchorSet],
+    ) -> None:
+        self.spec, self._find_set = spec, functools.cache(find_set)
         self._listing: dict[str, list[str]] = {}
+        for item in checkpoints:
+            self._listing.setdefault(item.name, []).append(item.weights)
 
-    def plan(self, checkpoints: Iterable[Checkpoint]) -> SweepPlan:
-        """Makes every cell of a sweep, of those that a server lists.
+    def plan(self) -> SweepPlan:
+        """Makes every cell of a sweep.
 
         Raises SweepFileError: A name fits no checkpoint, or one checkpoint fits two items.
         """
-        self._list(checkpoints)
         cells: list[Cell] = []
         owners: dict[CheckpointRef, str] = {}
         for group in self.spec.groups:
             with self._blaming(group):
                 for ref, texts in self._members(group):
                     if ref in owners:
-                        shown = f"{ref.name} ({ref.weights})"
-                        raise ArgumentError(
-                            "", f"{shown} is already in {owners[ref]}; narrow one of them"
-                        )
+                        shown = f"{ref.name} ({ref.weights}) is already in {owners[ref]}"
+                        raise ArgumentError("", f"{shown}; narrow one of them")
                     owners[ref] = group.place
                     cells += self._cells(group, ref, texts)
         spec = self.spec
         return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
 
-    def cells_of(
-        self, checkpoint: CheckpointRef, checkpoints: Iterable[Checkpoint]
-    ) -> tuple[Cell, ...]:
+    def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
         """Makes the cells of one weights file, by the first item that means it; none where none is.
 
         Raises SweepFileError: Its reference is not at the server, or a label is missing.
         """
-        self._list(checkpoints)
         meant = item_of(self.spec, checkpoint)
         if meant is None:
             return ()
         with self._blaming(meant[0]):
             return tuple(self._cells(meant[0], checkpoint, meant[1]))
-
-    def _list(self, checkpoints: Iterable[Checkpoint]) -> None:
-        """Notes the weights files of each checkpoint."""
-        self._listing = {}
-        for item in checkpoints:
-            self._listing.setdefault(item.name, []).append(item.weights)
 
     @contextlib.contextmanager
     def _blaming(self, group: Group) -> Iterator[None]:
@@ -181,35 +87,28 @@ class Planner:
         spec = self.spec
         labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
         fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
-        reference = self._reference(group.reference, fills) if group.reference else None
-        place, anchors = self._anchors(group, fills)
-        found = [x.among(self._depot.groups(place)) if isinstance(x, Groups) else [x]
-                 for x in spec.shifts]  # fmt: skip
-        shifts = {x.digest: x for x in itertools.chain.from_iterable(found)}.values()
-        for shift, seed, protocol in itertools.product(shifts, spec.seeds, spec.protocols):
-            yield Cell(
-                checkpoint=checkpoint,
-                reference=reference,
-                anchors=anchors,
-                shift=shift,
-                protocol=dataclasses.replace(protocol, seed=seed),
-                thresholds=spec.thresholds,
-                numeric_mode=spec.numeric_mode,
-                evidence=spec.evidence,
-                until_decided=spec.until_decided,
-                labels=labels,
-            )
+        same: dict[str, Any] = {
+            "reference": self._reference(group.reference, fills) if group.reference else None,
+            "anchors": self._anchors(group, fills),
+            "thresholds": spec.thresholds,
+            "numeric_mode": spec.numeric_mode,
+            "evidence": spec.evidence,
+            "until_decided": spec.until_decided,
+            "labels": labels,
+        }
+        for shift, seed, protocol in itertools.product(spec.shifts, spec.seeds, spec.protocols):
+            seeded = dataclasses.replace(protocol, seed=seed)
+            yield Cell(checkpoint=checkpoint, shift=shift, protocol=seeded, **same)
 
-    def _anchors(self, group: Group, fills: Mapping[str, str]) -> tuple[AnchorPlace, CellAnchors]:
-        """Returns where the anchors of a group come from, and what to score on."""
-        if group.anchors is None:
-            raise ArgumentError("", "lacks anchors")
+    def _anchors(self, group: Group, fills: Mapping[str, str]) -> CellAnchors:
+        asked = group.anchors
         try:
-            place = group.anchors.filled(fills)
-            return place, self._store(place)
+            if not isinstance(asked, DatasetAnchors):
+                return self._find_set(asked or "").digest
+            names: Any = {name: fill(getattr(asked, name), fills) for name in ("dataset", "task")}
+            return dataclasses.replace(asked, **names)
         except ArgumentError as wrong:
-            shared = group.anchors is self.spec.anchors
-            at = "anchors" if shared else f"{group.place}.anchors"
+            at = "anchors" if asked is self.spec.anchors else f"{group.place}.anchors"
             words = f"{wrong.field}: {wrong.description}".removeprefix(": ")
             raise ArgumentError(at, words) from wrong
 

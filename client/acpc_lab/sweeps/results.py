@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from acpc.contract import Columns, Tabular
-from acpc_client import CheckpointRef, Outcome, Result, SeverityLimit
+from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState, counted
-from acpc_lab.evidence import Correction, Family
+from acpc_lab.evidence import Correction, Family, SeverityLimit
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec
 from acpc_lab.sweeps.rows import CellResult, judged
 from acpc_lab.tables import Table

@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
-from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score, SeverityLimit
+from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Correction, Family, Sureness, limit_numbers, limits
-from acpc_lab.sweeps.cells import Cell
+from acpc_lab.evidence import Correction, Family, SeverityLimit, Sureness, limit_numbers, limits
+from acpc_lab.sweeps.folder import Cell
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import fnmatch
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from acpc.contract import KINDS, did_you_mean, from_plain, kind_named, parse_grid
-from acpc_client import GivenViews, Perturbation
+from acpc_client import Perturbation
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.reading import found, known_keys
@@ -18,34 +17,14 @@ from acpc_lab.sweeps.reading import found, known_keys
 _MAX_NAMES = 8
 
 
-class Groups(NamedTuple):
-    """The groups of given views whose names fit a pattern with ``*``, at a place in the file."""
-
-    pattern: str
-    place: str
-
-    def __str__(self) -> str:
-        return f"{GivenViews.kind}:{self.pattern}"
-
-    def among(self, names: Iterable[str]) -> list[Perturbation]:
-        """Picks those of an anchor set, in its order. Raises ArgumentError: There is none."""
-        known = list(names)
-        fitting = fnmatch.filter(known, self.pattern)
-        if not fitting:
-            has = ", ".join(known[:_MAX_NAMES]) or "none, as anchors of a dataset have"
-            words = f"{self.pattern!r} fits no group of views; the anchors have {has}"
-            raise ArgumentError(self.place, words)
-        return [GivenViews(name) for name in fitting]
-
-
-def read_shifts(value: object) -> tuple[Perturbation | Groups, ...]:
+def read_shifts(value: object) -> tuple[Perturbation, ...]:
     """Reads every shift of a list, severities one by one.
 
     Raises ArgumentError: An unknown kind or parameter, a bad value, or a shift that stands twice.
     """
     if not isinstance(value, list | tuple) or not value:
         raise found(value, "a list with at least one item")
-    read: dict[str, Perturbation | Groups] = {}
+    read: dict[str, Perturbation] = {}
     for index, item in enumerate(value):
         for shift in _read_item(item, f"[{index}]"):
             if str(shift) in read:
@@ -54,7 +33,7 @@ def read_shifts(value: object) -> tuple[Perturbation | Groups, ...]:
     return tuple(read.values())
 
 
-def _read_item(item: object, at: str) -> Iterator[Perturbation | Groups]:
+def _read_item(item: object, at: str) -> Iterator[Perturbation]:
     if isinstance(item, str):
         # YAML reads "- blur:[9, 15]" without a space as text.
         yield from _short(re.sub(r"[\[\]\s]", "", item), at)
@@ -74,10 +53,7 @@ def _read_item(item: object, at: str) -> Iterator[Perturbation | Groups]:
             raise found(severity, f"a severity of {kind}, or its parameters by name", place)
 
 
-def _short(text: str, at: str) -> list[Perturbation] | list[Groups]:
-    kind, _, pattern = text.partition(":")
-    if kind == GivenViews.kind and "*" in pattern:
-        return [Groups(pattern, f"shifts{at}")]
+def _short(text: str, at: str) -> list[Perturbation]:
     try:
         return parse_grid(text)
     except ArgumentError as error:

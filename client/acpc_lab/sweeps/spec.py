@@ -7,12 +7,10 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from functools import cached_property, partial
-from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 from acpc.contract import check, digested, from_plain
 from acpc_client import (
-    Access,
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
@@ -20,7 +18,6 @@ from acpc_client import (
     Perturbation,
     ScoreProtocol,
     Thresholds,
-    Tls,
     UntilDecided,
     load_thresholds,
 )
@@ -31,7 +28,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    InstanceOf,
     PlainValidator,
     PrivateAttr,
     StringConstraints,
@@ -45,17 +41,15 @@ from acpc_lab.sweeps.reading import (
     Label,
     Pattern,
     SweepFileError,
-    fill,
     found,
     known_keys,
 )
-from acpc_lab.sweeps.shifts import Groups, read_shifts
+from acpc_lab.sweeps.shifts import read_shifts
 
 T = TypeVar("T")
 Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
 Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
 Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-Counts = Annotated[int, Field(ge=1, lt=2**32)]
 _mode = partial(from_plain, NumericMode)
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 
@@ -118,55 +112,30 @@ def _identifier(key: str) -> str:
     return key
 
 
-class AnchorPlace(Part):
-    """Where anchors come from. Dataset, task and upload may have ``{label}`` parts.
+CellAnchors = DatasetAnchors | str
+"""What a cell is scored on: anchors of a dataset, or the digest of a set."""
 
-    Attributes:
-        drawn: Anchors of a dataset, whose fields stand beside the others; None: finished ones.
-        freeze: Make an anchor set of the dataset first, and score on that.
-        history: Frames of history in a set that is made; None: what the file says, or 3.
-        set: Digest of an anchor set.
-        upload: A file, or a folder, of anchors of the caller's own.
-    """
 
-    drawn: InstanceOf[DatasetAnchors] | None = None
-    freeze: bool = False
-    history: Counts | None = None
-    set: Text | None = None
-    upload: Text | None = None
+def _anchors(value: object) -> CellAnchors:
+    """Reads anchors of a dataset, which ``{label}`` parts may name, or the digest of a set."""
+    drawing = [item.name for item in dataclasses.fields(DatasetAnchors) if item.name != "sample"]
+    given = known_keys(value, (*drawing, "set"))
+    if "set" in given:
+        surplus = ", ".join(key for key in given if key != "set")
+        if surplus:
+            raise ArgumentError("", f"set names finished anchors; leave out {surplus}")
+        if not isinstance(given["set"], str) or not given["set"].strip():
+            raise found(given["set"], "text; put it in quotes", "set")
+        return given["set"]
+    for key in ("dataset", "task"):
+        if key not in given:
+            raise ArgumentError("", f"lacks the key {key}; or name finished anchors with set")
+    if given.get("count") == 1:
+        raise found(1, "a whole number from 2", "count")
+    return record(DatasetAnchors, given)
 
-    @model_validator(mode="before")
-    @classmethod
-    def _read_keys(cls, value: object) -> object:
-        drawing = [item.name for item in dataclasses.fields(DatasetAnchors)]
-        drawing.remove("sample")
-        given = known_keys(value, (*drawing, "freeze", "history", "set", "upload"))
-        for alone, others in (("set", ()), ("upload", ("history",))):
-            surplus = ", ".join(key for key in given if key not in (alone, *others))
-            if alone in given and surplus:
-                raise ArgumentError("", f"{alone} names finished anchors; leave out {surplus}")
-        if "set" in given or "upload" in given:
-            return given
-        for key in ("dataset", "task"):
-            if key not in given:
-                words = "or name finished anchors with set or upload"
-                raise ArgumentError("", f"lacks the key {key}; {words}")
-        if "history" in given and not given.get("freeze"):
-            words = "is for an anchor set; add freeze: true, or leave it out"
-            raise ArgumentError("history", words)
-        named = {key: given.pop(key) for key in drawing if key in given}
-        if named.get("count") == 1:
-            raise found(1, "a whole number from 2", "count")
-        return {**given, "drawn": record(DatasetAnchors, named)}
 
-    def filled(self, labels: Mapping[str, str]) -> AnchorPlace:
-        """Returns the same with labels filled in. Raises ArgumentError: There is none of a name."""
-        drawn = self.drawn
-        if drawn is not None:
-            dataset, task = fill(drawn.dataset, labels), fill(drawn.task, labels)
-            drawn = dataclasses.replace(drawn, dataset=dataset, task=task)
-        upload = self.upload and fill(self.upload, labels)
-        return self.model_copy(update={"drawn": drawn, "upload": upload})
+Anchors = Annotated[CellAnchors, PlainValidator(_anchors)]
 
 
 class Group(Part):
@@ -188,7 +157,7 @@ class Group(Part):
     labels: dict[
         Annotated[str, AfterValidator(_identifier)], Annotated[Label, PlainValidator(_label)]
     ] = {}
-    anchors: AnchorPlace | None = None
+    anchors: Anchors | None = None
     _place: str = PrivateAttr("")
 
     @property
@@ -215,43 +184,6 @@ class Group(Part):
                 words = f"{twice.pop()} is a label here and a part of {pattern.text!r}"
                 raise ArgumentError("", words)
         return self
-
-
-class TlsFiles(Part):
-    """Files of a connection by TLS; with a certificate and its key: mutual TLS."""
-
-    ca_file: Text | None = None
-    certificate_file: Text | None = None
-    key_file: Text | None = None
-    server_name: Text | None = None
-
-    @model_validator(mode="after")
-    def _paired(self) -> TlsFiles:
-        if (self.certificate_file is None) != (self.key_file is None):
-            raise ArgumentError("", "mutual TLS needs both certificate_file and key_file")
-        return self
-
-
-class Server(Part):
-    """Where the server is, and how to get in.
-
-    Attributes:
-        target: ``host:port``; None: whatever the caller uses.
-    """
-
-    target: Text | None = None
-    tls: TlsFiles | None = None
-    token_file: Text | None = None
-
-    @property
-    def access(self) -> Access:
-        """How to get in."""
-        access = Access()
-        if self.token_file:
-            access["token"] = Path(self.token_file)
-        if self.tls:
-            access["tls"] = Tls(**self.tls.model_dump(exclude_none=True))
-        return access
 
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
@@ -320,11 +252,10 @@ class SweepSpec(Part):
 
     name: Annotated[str, StringConstraints(pattern=r"^[\w.\- ]{1,100}$")]
     description: Text = ""
-    server: Server = Server()
     items: Annotated[tuple[Group, ...], Listed] = Field(alias="checkpoints", min_length=1)
     reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
-    anchors: AnchorPlace | None = None
-    shifts: Annotated[tuple[Perturbation | Groups, ...], PlainValidator(read_shifts)]
+    anchors: Anchors | None = None
+    shifts: Annotated[tuple[Perturbation, ...], PlainValidator(read_shifts)]
     seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1), AfterValidator(_once)] = (0,)
     protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
         alias="protocol", default=(ScoreProtocol(),)

@@ -22,9 +22,8 @@ from acpc_lab.campaigns import (
     TaskStatus,
     check_options,
 )
-from acpc_lab.sweeps.cells import Cell
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec, read_spec
-from acpc_lab.sweeps.plan import Depot, Planner
+from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.plan import Planner
 from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
@@ -46,15 +45,8 @@ class CellTask:
     folder: SweepFolder
     score: Score | None = None
 
-    @property
-    def id(self) -> str:
-        """Id of the cell."""
-        return self.cell.id
-
-    @property
-    def title(self) -> str:
-        """Names the cell for people."""
-        return self.cell.title
+    def __post_init__(self) -> None:
+        self.id, self.title = self.cell.id, self.cell.title
 
     @property
     def kept(self) -> bool:
@@ -190,9 +182,12 @@ class Sweep:
         """
         plan, journal = self._planned(), self._disk.journal
         with journal.writing():
-            entries = journal.entries()
-            planned = {cell.id: entries.get(cell.id, Entry()) for cell in plan.cells}
-            flying = {name: entry for name, entry in planned.items() if entry.state.in_flight}
+            planned = {cell.id for cell in plan.cells}
+            flying = {
+                name: entry
+                for name, entry in journal.entries().items()
+                if name in planned and entry.state.in_flight
+            }
             for name, entry in flying.items():
                 journal.note(name, dataclasses.replace(entry, cancel_asked=True))
                 client.operations.cancel(entry.operation)
@@ -203,9 +198,7 @@ class Sweep:
 
         Raises SweepFileError: A name fits no checkpoint at the server.
         """
-        link = Link(client, patience=0.0)
-        depot = Depot(self.spec, client, link, self.folder.parent, dry=True)
-        return Planner(self.spec, depot).plan(client.checkpoints.list())
+        return Planner(self.spec, client.checkpoints.list(), client.anchors.get).plan()
 
     def results(self) -> SweepResults:
         """Reads what has been measured so far; needs no server.
@@ -229,7 +222,8 @@ class Sweep:
         if before is not None and same and not options.get("rescan"):
             return before
         listed = link.ask(lambda: list(client.checkpoints.list()))
-        plan = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent)).plan(listed)
+        planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
+        plan = planner.plan()
         if before is not None and not options.get("drop"):
             _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
         if plan != before:
@@ -240,25 +234,16 @@ class Sweep:
 def _check_dropped(
     before: SweepPlan, after: SweepPlan, entries: Mapping[str, Entry], folder: Path
 ) -> None:
-    """Checks that no submitted cell is dropped.
-
-    Raises FailedPrecondition: A cell that was submitted is no longer in the plan; says what
-    changed.
-    """
-    kept = {cell.id for cell in after.cells}
-    dropped = [
-        cell
-        for cell in before.cells
-        if cell.id not in kept and entries.get(cell.id, Entry()).attempt
-    ]
+    """Raises FailedPrecondition: A submitted cell is no longer in the plan; says what changed."""
+    submitted = {name for name, entry in entries.items() if entry.attempt}
+    lost = submitted - {cell.id for cell in after.cells}
+    dropped = [cell for cell in before.cells if cell.id in lost]
     if not dropped:
         return
     was, now = before.document, after.document
-    changes = [
-        f"{key}: {_shown(was.get(key))} -> {_shown(now.get(key))}"
-        for key in dict.fromkeys((*was, *now))
-        if was.get(key) != now.get(key)
-    ]
+    changed = [key for key in dict.fromkeys((*was, *now)) if was.get(key) != now.get(key)]
+    sides = (["nothing" if x.get(k) is None else brief(x[k]) for k in changed] for x in (was, now))
+    changes = [f"{key}: {old} -> {new}" for key, old, new in zip(changed, *sides, strict=True)]
     what = "; ".join(changes) or "the checkpoints at the server"
     raise FailedPrecondition(
         f"{len(dropped)} cells that were submitted are no longer in the sweep, the first "
@@ -266,7 +251,3 @@ def _check_dropped(
         f"--drop to leave these cells out; their results stay in {folder}",
         reason="SWEEP_CHANGED",
     )
-
-
-def _shown(value: object) -> str:
-    return "nothing" if value is None else brief(value)

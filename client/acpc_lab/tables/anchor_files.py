@@ -45,9 +45,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
         wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
         wanted = f"{', '.join(_NEEDED)} and optionally {', '.join(_OPTIONAL)} and history"
         if "frames" in missing and path.suffix == ".npz":
-            from acpc.datasets import unread  # noqa: PLC0415 - slow to import
-
-            wanted += f". If it holds something else: {unread(path.name, 'npz')}"
+            wanted += "; of other files: docs/anchors.md, 'Other formats'"
         raise ArgumentError("path", f"{path}: {wrong}; wanted {wanted}")
     if history is None:
         try:

@@ -185,6 +185,11 @@ class Rows(Frozen, eq=False):
         """The rows of a mask or of indices. Raises ArgumentError: There is none."""
         return type(self)(**{f.name: getattr(self, f.name)[chosen] for f in self.fields()})
 
+    def by(self, *names: str) -> Iterator[tuple[tuple[Any, ...], Self]]:
+        """The rows of each combination of values in these columns, as they first occur."""
+        keys = groups(*(getattr(self, name).tolist() for name in names))
+        return ((key, self.where(held)) for key, held in keys.items())
+
     def require_unique(self, *names: str) -> None:
         """Rejects rows that are there twice.
 

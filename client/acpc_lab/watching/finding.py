@@ -140,7 +140,6 @@ class Finder:
         return sorted(filter(self._is_whole, self._below()), key=_by_epoch)
 
     def _below(self) -> Iterator[WeightsFile]:
-        """Yields every weights file below the root, whole or not."""
         os.scandir(self.root).close()  # of the root an error is raised, of folders in it it is not
 
         def unread(error: OSError) -> None:

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc_client import AcpcClient, Checkpoint, CheckpointRef, Operation, Outcome
+from acpc_client import AcpcClient, CheckpointRef, Operation, Outcome
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -26,7 +25,6 @@ from acpc_lab.evidence import at_epoch
 from acpc_lab.sweeps import (
     Cell,
     CellTask,
-    Depot,
     Planner,
     SweepFileError,
     SweepFolder,
@@ -206,15 +204,13 @@ class Watch:
 
     def _restore(self) -> None:
         """Reads what has arrived, and of what the listeners were told."""
-        reported, gone = set(), set()
+        told: dict[str, set[str]] = {"reported": set(), "gone": set()}
         for event in self._disk.journal.events():
             if event["event"] == "arrived":
                 ref = CheckpointRef(event["checkpoint"], event["weights"])
                 self._digests[ref, tuple(event["stamp"])] = event["digest"]
-            elif event["event"] == "reported":
-                reported.add(event["cell"])
-            elif event["event"] == "gone":
-                gone.add(event["cell"])
+            elif event["event"] in told:
+                told[event["event"]].add(event["cell"])
         known = self._disk.read_plan()
         plan = self._plan(() if known is None else known.cells)
         if known not in (None, plan):
@@ -222,9 +218,9 @@ class Watch:
         self._cells = {}
         for cell in plan.cells:
             self._cells.setdefault(Arrival(cell.checkpoint, cell.content), []).append(cell)
-        left = [arrival for arrival in self._cells if arrival.id not in reported]
-        self._open = {arrival: None for arrival in left if arrival.id not in gone}
-        self._gone = {arrival for arrival in left if arrival.id in gone}
+        left = [arrival for arrival in self._cells if arrival.id not in told["reported"]]
+        self._open = {arrival: None for arrival in left if arrival.id not in told["gone"]}
+        self._gone = {arrival for arrival in left if arrival.id in told["gone"]}
 
     def _plan(self, cells: tuple[Cell, ...]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, cells)
@@ -237,7 +233,7 @@ class Watch:
         once: bool,
         interval: float,
     ) -> None:
-        planner = Planner(self.spec, Depot(self.spec, client, link, self.folder.parent))
+        find_set = cache(lambda name: link.ask(lambda: client.anchors.get(name)))
         look_at = 0.0
         while True:
             if time.monotonic() >= look_at:
@@ -248,7 +244,7 @@ class Watch:
                         campaign.add(self._tasks(arrival))
                         continue
                     listed = link.ask(lambda: list(client.checkpoints.list()))
-                    if self._make_cells(arrival, planner, listed):
+                    if self._make_cells(arrival, Planner(self.spec, listed, find_set)):
                         campaign.add(self._tasks(arrival))
                         campaign.turn()
                 look_at = time.monotonic() + interval
@@ -285,7 +281,7 @@ class Watch:
             if settled or once:
                 self._tell(f"{path}, or {CONFIG} beside it, is not whole; left out until it is")
         meant = [x for x in found if not x.ref.name or item_of(self.spec, x.ref) is not None]
-        self._tell_of_skipped(item.path for item in found if item not in meant)
+        self._tell_of_skipped([item.path for item in found if item not in meant])
         self.unplanned = []
         for item in meant:
             if not item.ref.name:
@@ -298,17 +294,16 @@ class Watch:
             if arrival is not None and (arrival not in self._cells or arrival in self._gone):
                 yield arrival
 
-    def _tell_of_skipped(self, unnamed: Iterable[Path]) -> None:
+    def _tell_of_skipped(self, unnamed: Sequence[Path]) -> None:
         """Names what is there and will not be scored: each once, a few of those that are alike."""
-        reasons: dict[str, list[Path]] = {}
         why_not = dict.fromkeys(unnamed, f"no item of checkpoints in {self.spec.name} means it")
-        for path, why in (why_not | self.finder.skipped).items():
-            if path not in self._told:
-                reasons.setdefault(why, []).append(path)
-        for why, paths in reasons.items():
+        why_not |= self.finder.skipped
+        for why in dict.fromkeys(why_not.values()):
+            paths = [x for x in why_not if why_not[x] == why and x not in self._told]
             self._told.update(paths)
             more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
-            self._tell(f"{', '.join(map(str, paths[:_NAMED]))}{more}: left out: {why}")
+            if paths:
+                self._tell(f"{', '.join(map(str, paths[:_NAMED]))}{more}: left out: {why}")
 
     def _arrived(self, found: WeightsFile) -> Arrival | None:
         """Returns the checkpoint that a file is; None: it is being written, and comes again."""
@@ -328,28 +323,21 @@ class Watch:
             self._digests[key] = arrival.digest
         return Arrival(found.ref, self._digests[key])
 
-    def _make_cells(self, arrival: Arrival, planner: Planner, listed: Sequence[Checkpoint]) -> bool:
+    def _make_cells(self, arrival: Arrival, planner: Planner) -> bool:
         """Puts the cells of a checkpoint into the plan; where that cannot be, says why."""
         try:
-            found = planner.cells_of(arrival.ref, listed)
+            found = planner.cells_of(arrival.ref)
         except SweepFileError as error:
             self.unplanned.append(arrival)
             self._tell(f"{arrival} waits: {error.message}")
             return False
         sure = at_epoch(self.spec.evidence, arrival.epoch, self.spec.error_halflife)
-        cells = [
-            dataclasses.replace(
-                cell,
-                content=arrival.digest,
-                evidence=sure,
-                # The name tells run and epoch where the file does not.
-                labels=cell.labels
-                if cell.labels.keys() & {"epoch", "step"}
-                else {**arrival.labels, **cell.labels},
-            )
-            for cell in found
-        ]
-        if not self._disk.has_plan:
+        cells = []
+        for cell in found:  # whose labels do not tell run and epoch: the name does
+            known = {} if cell.labels.keys() & {"epoch", "step"} else arrival.labels
+            labels = {**known, **cell.labels}
+            cells.append(replace(cell, content=arrival.digest, evidence=sure, labels=labels))
+        if not self._cells:
             self._disk.write_plan(self._plan(()))
         self._disk.add_cells(arrival.id, cells)
         self._cells[arrival] = cells

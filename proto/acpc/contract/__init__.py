@@ -30,7 +30,7 @@ NAMES = {
         CAUSES Doubt Evidence EvidenceOptions Fit FitCause FitOutcome Interval Look LookStop
         MAX_RESAMPLES Population PopulationEvidence SequentialLooks UntilDecided""",
     "fields": "Frozen bounded bounds_of changed check",
-    "help": "about did_you_mean load_lab load_optional nearest",
+    "help": "about did_you_mean load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Annotated, Any, TypeAlias, get_args
 
@@ -73,8 +73,7 @@ class Composition(VisualChange, Wire[pb.Composition]):
 Perturbation: TypeAlias = Part | GivenViews | Composition
 KINDS: dict[str, type[Any]] = {cls.kind: cls for cls in get_args(Perturbation)}
 """The class of each kind, by its field name in ``PerturbationSpec``."""
-_load = partial(_load_of, False)
-Spec: TypeAlias = Annotated[Perturbation, Codec(_load, _dump)]
+Spec: TypeAlias = Annotated[Perturbation, Codec(partial(_load_of, False), _dump)]
 """A perturbation in a request: a ``PerturbationSpec`` on the wire."""
 
 
@@ -83,7 +82,7 @@ def read_spec(message: pb.PerturbationSpec) -> Perturbation:
 
     Raises ArgumentError: No kind, or a parameter out of range, which it names below the kind.
     """
-    spec: Perturbation = _load(message, strict=True)
+    spec: Perturbation = _load_of(False, message, strict=True)
     return spec
 
 
@@ -105,21 +104,18 @@ def grids(specs: Sequence[VisualChange]) -> list[tuple[str, float | None]]:
         ]
         for names, alike in together.items()
     }
-    return [_point(spec, varying) for spec in specs]
-
-
-def _point(
-    spec: VisualChange, varying: Mapping[tuple[str, ...], Sequence[int]]
-) -> tuple[str, float | None]:
-    if not isinstance(spec, Composition):
-        return _name(spec), spec.severity
-    names = tuple(map(_name, spec.parts))
-    if len(varying[names]) != 1:
-        return str(spec), None
-    (place,) = varying[names]
-    texts = [*map(str, spec.parts)]
-    texts[place] = names[place]
-    return "+".join(texts), spec.parts[place].severity
+    found: list[tuple[str, float | None]] = []
+    for spec in specs:
+        if not isinstance(spec, Composition):
+            found.append((_name(spec), spec.severity))
+            continue
+        texts, names = [*map(str, spec.parts)], tuple(map(_name, spec.parts))
+        severity = None
+        if len(varying[names]) == 1:
+            (place,) = varying[names]
+            texts[place], severity = names[place], spec.parts[place].severity
+        found.append(("+".join(texts), severity))
+    return found
 
 
 def _name(part: VisualChange) -> str:

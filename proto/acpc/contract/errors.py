@@ -97,19 +97,9 @@ class ArgumentError(InvalidArgument, ValueError):
         self.field = field
         self.description = description
 
-    @property
-    def argument(self) -> str:
-        """Name of the argument at fault: the field's path."""
-        return self.field
-
     def below(self, parent: str) -> ArgumentError:
         """The same error with ``parent`` put before the field path."""
         return ArgumentError(joined(parent, self.field), self.description, reason=self.reason)
-
-    def at(self, index: int) -> ArgumentError:
-        """The same error, in the item ``index`` of a repeated field whose path comes next."""
-        path = joined(f"[{index}]", self.field)
-        return ArgumentError(path, self.description, reason=self.reason)
 
     def moved(self, old: str, new: str) -> ArgumentError:
         """The same error with the field path's head ``old`` replaced by ``new``."""

@@ -79,24 +79,13 @@ class Bounds:
 
     def holds(self, value: float) -> bool:
         """Whether a number that a float can hold lies in the range."""
-        return abs(value) <= sys.float_info.max and self._inside(value)
+        inside = self.ge <= value <= self.le and self.gt < value < self.lt
+        return inside and abs(value) <= sys.float_info.max
 
     def hold_all(self, values: Sequence[float]) -> bool:
-        """Checks numbers quickly; True: valid, False: check each value by itself.
-
-        NaN makes the sum NaN. A sum that overflows gives False though each value may be valid.
-        """
-        return not values or (
-            self._inside(min(values)) and self._inside(max(values)) and math.isfinite(sum(values))
-        )
-
-    def _inside(self, value: float) -> bool:
-        above = (value >= self.ge and value > self.gt) or self.gt == self.ge == value == -math.inf
-        return above and value <= self.le and (value < self.lt or self.lt == math.inf)
-
-    def fits(self, length: int) -> bool:
-        """Whether a length lies in its range."""
-        return self.min_length <= length and (self.max_length is None or length <= self.max_length)
+        """Whether numbers lie in the range, for sure; False: check each by itself."""
+        ends = not values or (self.holds(min(values)) and self.holds(max(values)))
+        return ends and math.isfinite(sum(values))  # NaN makes the sum NaN
 
     def wanted(self, whole: bool) -> str:
         """The range in words, for example ``a number in (0, 1]``."""
@@ -106,12 +95,6 @@ class Bounds:
         high = f"{self.lt:g})" if self.lt < self.le else f"{self.le:g}]"
         unit = f" {self.unit}" if self.unit else ""
         return f"a number in {low}, {high}{unit}".replace("[-inf", "(-inf").replace("inf]", "inf)")
-
-    def wanted_length(self, what: str) -> str:
-        """The range of a length in words."""
-        if self.max_length is None:
-            return f"at least {self.min_length} {what}"
-        return f"{self.min_length} to {self.max_length} {what}"
 
 
 ANY = Bounds()
@@ -166,6 +149,7 @@ class Declared(NamedTuple):
         hint: Its type; ``kinds`` are the members of a union, None apart.
         item: The type of the entries of a sequence; None: it is none.
         whole: Whether it holds whole numbers.
+        usual: Its default, which is in range; the class where it has none, or makes it.
         default: Makes its default; None: it has none.
         axes: Of an array.
     """
@@ -178,6 +162,7 @@ class Declared(NamedTuple):
     item: Any
     whole: bool
     bounds: Bounds
+    usual: object
     default: Callable[[], Any] | None
     axes: Any
 
@@ -185,15 +170,23 @@ class Declared(NamedTuple):
 @cached
 def declared(cls: type) -> tuple[Declared, ...]:
     """Returns what a record says of its fields."""
-    hints, found = get_type_hints(cls), []
-    for f in dataclasses.fields(cls):
-        hint, name = hints[f.name], f.metadata.get("wire") or f.name
-        item = get_args(hint)[0] if get_origin(hint) is tuple else None
-        whole, bounds = hint is int or int in get_args(hint), f.metadata.get("bounds", ANY)
-        axes = f.metadata.get("array")
-        said = (parts_of(hint), optional(hint), item, whole, bounds, default_of(f), axes)
-        found.append(Declared(f.name, name, hint, *said))
-    return tuple(found)
+    hints = get_type_hints(cls)
+    return tuple(
+        Declared(
+            name=f.name,
+            wire=f.metadata.get("wire") or f.name,
+            hint=(hint := hints[f.name]),
+            kinds=parts_of(hint),
+            optional=optional(hint),
+            item=get_args(hint)[0] if get_origin(hint) is tuple else None,
+            whole=hint is int or int in get_args(hint),
+            bounds=f.metadata.get("bounds", ANY),
+            usual=cls if f.default is MISSING else f.default,
+            default=default_of(f),
+            axes=f.metadata.get("array"),
+        )
+        for f in dataclasses.fields(cls)
+    )
 
 
 def changed(record: object) -> dict[str, Any]:
@@ -211,8 +204,9 @@ def check(record: object, path: str = "") -> None:
     try:
         for f in declared(type(record)):
             value = getattr(record, f.name)
-            if f.hint is not bool and not (f.optional and value is None):
-                _check_field(type(record), f, value)
+            if value is f.usual or f.hint is bool or (value is None and f.optional):
+                continue
+            _check_field(type(record), f, value)
         if hasattr(record, "check_rules"):
             record.check_rules()
     except ArgumentError as error:
@@ -309,5 +303,7 @@ def _check_number(value: object, name: str, bounds: Bounds, whole: bool) -> None
 
 def check_length(length: int, name: str, bounds: Bounds, what: str = "entries") -> None:
     """Raises ArgumentError, which names the field, when a length is out of its range."""
-    if not bounds.fits(length):
-        raise ArgumentError(name, f"found {length} {what}, wanted {bounds.wanted_length(what)}")
+    least, most = bounds.min_length, bounds.max_length
+    if length < least or (most is not None and length > most):
+        wanted = f"at least {least}" if most is None else f"{least} to {most}"
+        raise ArgumentError(name, f"found {length} {what}, wanted {wanted} {what}")

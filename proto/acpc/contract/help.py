@@ -14,7 +14,6 @@ from types import ModuleType
 from typing import Any
 
 from acpc.contract.errors import FailedPrecondition
-from acpc.extras import install_line
 
 _CONTRACT = Path(__file__).parents[1] / "v1" / "acpc.binpb"
 _MAX_LENGTH = 200
@@ -66,11 +65,6 @@ def load_optional(module: str, install: str) -> ModuleType:
     except ImportError as error:
         package = module.partition(".")[0]
         raise FailedPrecondition(f"this needs {package}: {install}") from error
-
-
-def load_lab(module: str, extra: str = "lab") -> ModuleType:
-    """A module of the extra [lab], or of a rarer one; raises as ``load_optional``."""
-    return load_optional(module, install_line(extra))
 
 
 @cache

@@ -31,7 +31,7 @@ from dataclasses import MISSING, dataclass
 from datetime import UTC
 from functools import partial
 from operator import itemgetter
-from typing import Any, ClassVar, Generic, NamedTuple, Protocol, Self, TypeVar, get_args, get_origin
+from typing import Any, ClassVar, Generic, NamedTuple, Self, TypeVar, get_args, get_origin
 
 import numpy as np
 from google.protobuf.descriptor import FieldDescriptor, OneofDescriptor
@@ -97,13 +97,6 @@ class Wire(Frozen, Generic[M]):
         return make(**_writer(type(self), sparse)(self))
 
 
-class Reader(Protocol):
-    """Reads one value."""
-
-    def __call__(self, held: object, *, strict: bool) -> object:
-        """The value of what a field holds."""
-
-
 @dataclass(frozen=True)
 class Codec:
     """Conversion of one type to the wire and back; both raise ArgumentError with a relative path.
@@ -114,7 +107,7 @@ class Codec:
             the value as it is.
     """
 
-    load: Reader
+    load: Callable[..., object]
     dump: Convert | None
 
 
@@ -144,7 +137,7 @@ def _fields(cls: type[Wire[Any]], strict: bool) -> list[_Step]:
     for name, wire in wire_names(cls).items():
         hint, default, usual = hints[name], default_of(known[name]), known[name].default
         if optional(hint) and default is None:
-            default = _none
+            default = type(None)  # what is optional, and not there
         field = message.fields_by_name.get(wire)
         if field is None:
             both = _oneof(message.oneofs_by_name[wire], hint, default, strict)
@@ -156,10 +149,6 @@ def _fields(cls: type[Wire[Any]], strict: bool) -> list[_Step]:
         step = _Step(name, *both, usual, _own_codec(hint) is None)
         found.append(((field is None, default is not None), step))
     return [step for _, step in sorted(found, key=itemgetter(0))]
-
-
-def _none() -> None:
-    """What is optional, and not there."""
 
 
 @cached
@@ -268,18 +257,19 @@ def _convert(
         return _convert_one(field, hint, strict)
     load: Convert = dict
     dump: Convert | None = None
-    if not _is_map(field):
+    if field.message_type is None or not field.message_type.GetOptions().map_entry:
         load_one, dump = _convert_one(field, get_args(hint)[0], strict)
         load = tuple if load_one is None else _each(load_one)
         dump = dump and _each(dump)
-    return load if bounds.max_length is None else partial(_load_counted, load, bounds), dump
+    most = bounds.max_length
 
+    def load_counted(held: Sized) -> object:
+        """Counts the entries before it loads them: a message holds millions of small ones."""
+        if most is not None and len(held) > most:
+            check_length(len(held), "", bounds)
+        return load(held)
 
-def _load_counted(load: Convert, bounds: Bounds, held: Sized) -> object:
-    """Counts the entries before it loads them: a message holds millions of small ones."""
-    if len(held) > (bounds.max_length or 0):
-        check_length(len(held), "", bounds)
-    return load(held)
+    return load_counted, dump
 
 
 def _each(convert: Convert) -> Convert:
@@ -291,14 +281,10 @@ def _each(convert: Convert) -> Convert:
             for item in items:
                 values.append(convert(item))
         except ArgumentError as error:
-            raise error.at(len(values)) from error
+            raise error.below(f"[{len(values)}]") from error
         return tuple(values)
 
     return convert_all
-
-
-def _is_map(field: FieldDescriptor) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry
 
 
 def _fits(field: FieldDescriptor, part: object) -> bool:

@@ -82,19 +82,13 @@ class _Moment(Request, eq=False, kw_only=True):
             real = self.float_views and self.views.dtype.kind == "f"
             (_FLOAT_VIEWS if real else _VIEWS).check(self.views, "explicit_views")
             _check_same("explicit_views", self.views.shape[1:], self.history.shape)
-            if real:
-                _check_levels(self.views)
-
-
-def _check_levels(views: Array) -> None:
-    """Views of real numbers are there, and in the range of pixels."""
-    if not len(views):
-        raise ArgumentError("explicit_views.shape", "found no view, wanted one or more")
-    low, high = float(views.min()), float(views.max())
-    if low < 0 or high > 1:
-        raise ArgumentError(
-            "explicit_views.data", f"found {low:.9g} to {high:.9g}, wanted float32 pixels in [0, 1]"
-        )
+            if real and not len(self.views):
+                raise ArgumentError("explicit_views.shape", "found no view, wanted one or more")
+            if real and (self.views.min() < 0 or self.views.max() > 1):
+                found = f"found {self.views.min():.9g} to {self.views.max():.9g}"
+                raise ArgumentError(
+                    "explicit_views.data", f"{found}, wanted float32 pixels in [0, 1]"
+                )
 
 
 def _check_rows(name: str, proprio: Array | None, frames: int) -> None:

@@ -31,7 +31,7 @@ def normalise(record: object) -> None:
     """
     for f in declared(type(record)):
         value = getattr(record, f.name)
-        if type(value) is f.hint and not isinstance(value, enum.Enum):
+        if value is f.usual or (type(value) is f.hint and not isinstance(value, enum.Enum)):
             continue
         plain = _normal(f, value)
         if plain is not value:

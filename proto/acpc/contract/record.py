@@ -1,4 +1,4 @@
-"""What answers can do: print themselves, compare, turn into JSON, a table, a picture."""
+"""What answers can do: print themselves, compare, turn into JSON, a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from acpc.contract.fields import Frozen
-from acpc.contract.help import load_lab, load_optional
+from acpc.contract.help import load_optional
 from acpc.contract.plain import to_plain
 
 if TYPE_CHECKING:
@@ -84,8 +84,6 @@ def _brief(value: object) -> str:
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
 """Rows that a notebook shows."""
-# Loaded to draw; the lab knows this module.
-_PICTURES = "acpc_lab.report"
 
 
 def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:
@@ -122,15 +120,6 @@ class Tabular:
             dict(self.table())
         )
         return made
-
-    def plot(self) -> Any:
-        """A picture that a notebook shows; ``save`` writes it, ``figure`` is matplotlib's.
-
-        Raises:
-            FailedPrecondition: The lab's libraries are not installed; the message says how to.
-            ArgumentError: There is nothing to draw.
-        """
-        return load_lab(_PICTURES).picture(self)
 
     def _repr_html_(self) -> str:
         meaning = f"<p>{html.escape(self.meaning())}</p>" if self.meaning() else ""

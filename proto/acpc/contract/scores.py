@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from dataclasses import fields
-from typing import Any
 
 import numpy as np
 
@@ -39,10 +37,6 @@ TITLES = {
     "median_latent_distance": "latent distance",
 }
 """What people read for a score's numbers: in its table, in comparisons, limits and sweeps."""
-_AXES = (
-    "R: how far an anchor's perturbed prediction ends from the clean one; D: how far the clean "
-    "prediction of another state does"
-)
 FLOORS_IN_DOUBT = 10
 """Raw IR within so many rounding floors has fewer than three digits."""
 
@@ -298,19 +292,6 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             return number
         text = beside(number, limit, ".4g")
         return number if text == cell(number) else text
-
-    def plot(self) -> Any:
-        """The picture of the score, under its verdict and what its axes mean; see ``Tabular``."""
-        drawn = super().plot()
-        verdict = self.verdict.outcome.name.lower()
-        sure = f"; how sure: {self.certainty}" if self.certainty else ""
-        axes = "" if self.checkpoint.anchor_values is None else _AXES
-        parts = (f"{self.checkpoint.checkpoint.name}: {verdict}{sure}", axes)
-        lines = [line for part in parts for line in textwrap.wrap(part, 50)]
-        figure = drawn.figure
-        figure.suptitle("\n".join(lines), fontsize="small", x=0.02, horizontalalignment="left")
-        figure.set_figheight(figure.get_figheight() + 0.12 * len(lines))
-        return drawn
 
     def meaning(self) -> str:
         """Explains the names in the table."""

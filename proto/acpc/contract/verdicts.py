@@ -75,7 +75,9 @@ def screen(
     """
     limits = Thresholds(t_ir, t_sr)
     check(limits, "thresholds")
-    _check_fraction("sr", sr)
+    for name, share in {"sr": sr, "reference.sr": reference_sr}.items():
+        if share is not None and not 0 <= share <= 1:
+            raise ArgumentError(name, f"is {share}; SR is a fraction in [0, 1]")
     if not (math.isfinite(ir_raw) and ir_raw >= 0):
         raise ArgumentError("ir_raw", f"is {ir_raw}; raw IR is finite and at least 0")
     sr_passed = sr >= t_sr
@@ -85,7 +87,6 @@ def screen(
         ir_relative = score = change = ir_passed = None
         outcome = Outcome.INCONCLUSIVE if sr_passed else Outcome.FAILED
     else:
-        _check_fraction("reference.sr", reference_sr)
         ir_relative = relative_ir(ir_raw, reference_ir_raw)
         score = screen_score(ir_relative, sr, t_ir, t_sr)
         change = delta_score(ir_relative, sr, reference_sr, t_ir, t_sr)
@@ -219,11 +220,6 @@ def _weighed(score: Score, verdict: Verdict) -> Evidence:
         looks=looks,
         other=other,
     )
-
-
-def _check_fraction(field: str, sr: float) -> None:
-    if not 0 <= sr <= 1:
-        raise ArgumentError(field, f"is {sr}; SR is a fraction in [0, 1]")
 
 
 def _summary(sr: float, ir_relative: float | None, t_ir: float, t_sr: float) -> str:

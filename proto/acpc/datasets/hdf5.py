@@ -32,7 +32,6 @@ from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition
 from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.formats import unread
 
 EPISODE_COLUMNS, STEP_COLUMN = ("ep_idx", "episode_idx"), "step_idx"
 _READ_BYTES = 2**25
@@ -226,18 +225,12 @@ class Hdf5Dataset(Dataset):
                 return "ep_len", "ep_offset"
             if found := next((name for name in EPISODE_COLUMNS if name in names), ""):
                 return (found, STEP_COLUMN) if STEP_COLUMN in names else (found,)
-            demos = False
-            if "data" in names and self._file.id.links.get_info(b"data").type == h5py.h5l.TYPE_HARD:
-                data = self._file["data"]
-                first = next(iter(data), "") if isinstance(data, h5py.Group) else ""
-                demos = first.startswith("demo_")
-        other = (
-            f"{self.name!r} is HDF5 of another layout, with {names[:20]} at its root; wanted: a "
-            "dataset per column beside ep_len and ep_offset, or beside ep_idx and step_idx "
-            "(docs/anchors.md, 'Other formats')"
+        raise FailedPrecondition(
+            f"dataset {self.name!r} is HDF5 of another layout, with {names[:20]} at its root; "
+            "wanted: a dataset per column beside ep_len and ep_offset, or beside ep_idx and "
+            "step_idx (docs/anchors.md, 'Other formats')",
+            reason="DATASET_FORMAT",
         )
-        words = unread(self.name, "robomimic") if demos else other
-        raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")
 
     def _runs(self, episode: str, step: str = "") -> tuple[np.ndarray, np.ndarray]:
         """Lengths and offsets of the runs of rows that one episode has, in the file's order.

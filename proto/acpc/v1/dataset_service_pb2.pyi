@@ -33,7 +33,7 @@ class DatasetFile(_message.Message):
     """Size of the file; zero for a folder."""
     format: _builtins.str
     """`hdf5`, which the server reads; `lance`, of which `acpc anchors upload` makes an anchor set where
-    it lies; or one that is to be converted: `folder`, `video`, `lerobot`, `dino-wm` or `zarr`.
+    it lies; or one that is to be converted: `folder`, `video` or `lerobot`.
     """
     def __init__(
         self,

@@ -86,18 +86,13 @@ class AccessControl:
             given = [value for key, value in metadata if key == "authorization"]
             return self._of_key(given) if given else self._of_certificate(auth_context)
         except Unauthenticated as error:
-            self._log_denied(error.reason, method, peer)
+            self._denied.labels(error.reason).inc()
+            now, self._unlogged = time.monotonic(), self._unlogged + 1
+            if now >= self._next_line:  # one a second: guesses cannot fill the disk
+                facts = {"reason": error.reason, "method": method, "peer": peer}
+                log.warning("denied", **facts, unlogged=self._unlogged - 1)
+                self._next_line, self._unlogged = now + LOG_SECONDS, 0
             raise
-
-    def _log_denied(self, reason: str, method: str, peer: str) -> None:
-        """Count a rejected call, and log one a second: guesses cannot fill the disk."""
-        self._denied.labels(reason).inc()
-        now = time.monotonic()
-        if now < self._next_line:
-            self._unlogged += 1
-            return
-        log.warning("denied", reason=reason, method=method, peer=peer, unlogged=self._unlogged)
-        self._next_line, self._unlogged = now + LOG_SECONDS, 0
 
     def _of_key(self, given: Sequence[str | bytes]) -> Principal:
         value = given[0]
@@ -109,7 +104,7 @@ class AccessControl:
         if key is None:
             # The same for an id that never was, one that was revoked, and a wrong secret.
             raise _bad("the API key is not valid")
-        if key.expires is not None and time.time() >= key.expires.timestamp():
+        if key.over():
             raise Unauthenticated(
                 "the API key has expired; get a new one", reason="EXPIRED_CREDENTIALS"
             )

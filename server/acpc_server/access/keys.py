@@ -40,6 +40,10 @@ class ApiKey(BaseModel, extra="forbid", frozen=True):
     created: AwareDatetime
     expires: AwareDatetime | None = None
 
+    def over(self) -> bool:
+        """Whether it has expired."""
+        return self.expires is not None and datetime.now(UTC) >= self.expires
+
 
 class KeyFile(BaseModel, extra="forbid", frozen=True):
     """The keys of one state of the file, in the order they were made.
@@ -76,10 +80,7 @@ def read_keys(path: Path) -> KeyFile:
     try:
         return KeyFile.model_validate_json(data)
     except ValidationError as error:
-        raise FailedPrecondition(
-            f"{path}: {_explained(error)}; version 1 is of an earlier release, whose keys had "
-            "tenants and other roles: make new ones"
-        ) from error
+        raise FailedPrecondition(f"{path}: {_explained(error)}") from error
 
 
 def create_key(path: Path, name: str, role: Role, expires: datetime | None = None) -> str:

@@ -60,8 +60,7 @@ class Anchors(ABC):
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width); None where the window is not known.
-        proprio: Normalised proprioception of every frame of anchors drawn from a dataset, where
-            their task names a column of it, (n, h + H, width).
+        arrays: The ``extras`` that are in memory, by name.
         windows: Windows that the anchors are a simple random sample of; None where not known.
         read_as: What a receipt says of how their dataset was read: how actions are normalised, and
             which episodes; empty where not known.
@@ -69,7 +68,7 @@ class Anchors(ABC):
 
     windows: int | None = None
     read_as: Mapping[str, object] = MappingProxyType({})
-    proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
+    arrays: Mapping[str, np.ndarray] = MappingProxyType({})
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     history: int
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
@@ -91,8 +90,9 @@ class Anchors(ABC):
     @property
     def held_bytes(self) -> int:
         """Bytes in memory, those of frames that may yet be read among them."""
-        beside = (x for x in (self.window_blocks, self.proprio) if x is not None)
-        return sum(array.nbytes for array in (*self.small_arrays().values(), *beside))
+        beside = [] if self.window_blocks is None else [self.window_blocks]
+        held = (*self.small_arrays().values(), *self.arrays.values(), *beside)
+        return sum(array.nbytes for array in held)
 
     @cached_property
     def frame_size(self) -> tuple[int, int]:
@@ -118,15 +118,14 @@ class Anchors(ABC):
     @cached_property
     def extras(self) -> tuple[AnchorArray, ...]:
         """The arrays beside these, by name; few anchors have any."""
-        if self.proprio is None:
-            return ()
-        return (self._described("proprio", self.proprio.dtype, self.proprio.shape[1:]),)
+        return tuple(
+            self._described(name, array.dtype, array.shape[1:])
+            for name, array in sorted(self.arrays.items())
+        )
 
     def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return anchors [start, stop) of one of the ``extras``."""
-        if name != "proprio" or self.proprio is None:
-            raise KeyError(name)
-        return self.proprio[start:stop]
+        return self.arrays[name][start:stop]
 
     def extra_digests(self, name: str) -> bytes:
         """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
@@ -325,14 +324,7 @@ class AnchorBatch(Anchors):
         """Return RGB frames of anchors [start, stop), history first."""
         return self.frames[start:stop]
 
-    @cached_property
-    def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name."""
-        return tuple(
-            self._described(name, array.dtype, array.shape[1:])
-            for name, array in sorted(self.arrays.items())
-        )
-
-    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return anchors [start, stop) of one of the ``extras``."""
-        return self.arrays[name][start:stop]
+    @property
+    def large(self) -> dict[str, np.ndarray]:
+        """Frames and ``arrays``, by name."""
+        return {"frames": self.frames, **self.arrays}

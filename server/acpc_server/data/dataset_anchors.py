@@ -31,18 +31,22 @@ class DrawnAnchors(DrawnWindows, Anchors):
         """Height and width of a frame in pixels."""
         return self.pixels.shape[1], self.pixels.shape[2]
 
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:  # type: ignore[override]
+        """Proprioception, where their task names a column of it."""
+        return {} if self.proprio is None else {"proprio": self.proprio}
+
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
         return self.pixels.gather(self.frame_rows[start:stop])
 
     def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
         """Read anchors [start, stop), all by default, to memory."""
-        rows = self.frame_rows[start:stop]
         small: dict[str, Any] = {**self.small_arrays(start, stop)}
         return AnchorBatch(
             history=self.history,
-            frames=self.pixels.gather(rows),
-            arrays={} if self.proprio is None else {"proprio": self.proprio[start:stop]},
+            frames=self.pixels.gather(self.frame_rows[start:stop]),
+            arrays={name: array[start:stop] for name, array in self.arrays.items()},
             **small,
         )
 
@@ -80,7 +84,7 @@ class FileAnchors(Anchors):
         for name in SMALL_ARRAYS:
             setattr(self, name, getattr(drawn, name))
         self.window_blocks = drawn.window_blocks
-        self.proprio = drawn.proprio
+        self.arrays = drawn.arrays
         self.windows = drawn.windows
         self.frame_size = drawn.frame_size
         self._rows = drawn.frame_rows
@@ -92,7 +96,11 @@ class FileAnchors(Anchors):
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
-        self.frame_digests = _read_digests(drawn, known, check)
+        found = [known]
+        for start, stop in drawn.cuts(len(known) // DIGEST_BYTES):
+            check()
+            found += frame_digests(drawn.read_frames(start, stop))
+        self.frame_digests = b"".join(found)
         self.digest = anchors_digest(
             self.history,
             self.frame_size,
@@ -170,11 +178,3 @@ class FileAnchors(Anchors):
             f"dataset {dataset.name!r} holds other {what} than when its anchors were drawn",
             reason="DATASET_CHANGED",
         )
-
-
-def _read_digests(drawn: DrawnAnchors, known: bytes, check: Callable[[], None]) -> bytes:
-    found = [known]
-    for start, stop in drawn.cuts(len(known) // DIGEST_BYTES):
-        check()
-        found += frame_digests(drawn.read_frames(start, stop))
-    return b"".join(found)

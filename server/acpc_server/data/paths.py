@@ -4,7 +4,7 @@ import errno
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 
 from acpc.datasets import HDF5_SUFFIXES, compressed, dataset_format, recognise, unread
@@ -38,18 +38,13 @@ def files_below(root: Path, field: str) -> Iterator[str]:
             folders.clear()
         for file in sorted(files):
             left -= 1
-            if file.endswith(SUFFIXES[field]) and _is_regular(Path(path) / file):
-                yield (relative / file).as_posix()
+            if file.endswith(SUFFIXES[field]):
+                with suppress(OSError):  # gone meanwhile
+                    if stat.S_ISREG((Path(path) / file).lstat().st_mode):
+                        yield (relative / file).as_posix()
         left -= len(folders)
         if left < 0:
             return
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(path.lstat().st_mode)
-    except OSError:  # gone meanwhile
-        return False
 
 
 @contextmanager
@@ -106,12 +101,11 @@ def _opened(root: Path, name: str, field: str) -> int:
 def _check_format(path: Path, name: str) -> None:
     """Raise FailedPrecondition for a dataset in another format, by names alone."""
     other = recognise(path)
-    if other == "lance":
-        raise FailedPrecondition(
-            f"dataset {name!r} is a Lance table, and a server reads HDF5 alone; where it lies, "
-            f"`acpc anchors upload {name} --task TASK` makes an anchor set of it, which requests "
-            "take instead",
-            reason="DATASET_FORMAT",
-        )
-    if other not in ("", "hdf5"):
-        raise FailedPrecondition(f"dataset {unread(name, other)}", reason="DATASET_FORMAT")
+    if other in ("", "hdf5"):
+        return
+    words = (
+        f"{name!r} is a Lance table, and a server reads HDF5 alone; where it lies, `acpc anchors "
+        f"upload {name} --task TASK` makes an anchor set of it, which requests take instead"
+    )
+    words = words if other == "lance" else unread(name, other)
+    raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")

@@ -124,19 +124,18 @@ class DatasetStore:
 
     def datasets(self) -> list[DatasetFile]:
         """List every dataset below the root, unopened, by name."""
-        return [self._listed(name) for name in sorted(files_below(self._root, "dataset"))]
+        found = []
+        for name in sorted(files_below(self._root, "dataset")):
+            path, size = self._root / name, 0
+            with suppress(OSError):  # gone meanwhile
+                size = 0 if path.is_dir() else path.lstat().st_size
+            found.append(DatasetFile(name, size, dataset_format(path)))
+        return found
 
     def tasks(self) -> list[TaskSummary]:
         """List the presets, then the task files below the root, unopened, by name."""
         presets = [load_task(name, self._root).summary() for name in preset_names()]
         return presets + [TaskSummary(name) for name in sorted(files_below(self._root, "task"))]
-
-    def _listed(self, name: str) -> DatasetFile:
-        path = self._root / name
-        with suppress(OSError):  # gone meanwhile
-            size = path.lstat().st_size
-            return DatasetFile(name, 0 if path.is_dir() else size, dataset_format(path))
-        return DatasetFile(name, 0)
 
     def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
         """Return the width of actions; FailedPrecondition names the presets that fit instead."""

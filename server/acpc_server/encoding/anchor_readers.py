@@ -22,7 +22,7 @@ from acpc.contract import (
 )
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetStore, FileAnchors, check_anchor
+from acpc_server.data import Anchors, DatasetFit, DatasetStore, FileAnchors, check_anchor
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
@@ -119,15 +119,17 @@ class AnchorReaders:
         Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be used.
         """
         with below("dataset"):
-            frames = window_future_frames(source, horizon)
-            fit = self._datasets.fit(
-                source.dataset,
-                source.task,
-                steps=history + frames,
-                frameskip=source.frameskip,
-                episodes=source.episodes,
-            )
+            fit = self._fit(source, history, horizon)
         return fit.episodes if source.by_episode else fit.windows
+
+    def _fit(self, source: AnchorSource, history: int, horizon: int) -> DatasetFit:
+        return self._datasets.fit(
+            source.dataset,
+            source.task,
+            steps=history + window_future_frames(source, horizon),
+            frameskip=source.frameskip,
+            episodes=source.episodes,
+        )
 
     def given_views(
         self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
@@ -184,14 +186,7 @@ class AnchorReaders:
     def _check_dataset(
         self, source: AnchorSource, card: ModelCard, history: int, horizon: int
     ) -> None:
-        frames = window_future_frames(source, horizon)
-        fit = self._datasets.fit(
-            source.dataset,
-            source.task,
-            steps=history + frames,
-            frameskip=source.frameskip,
-            episodes=source.episodes,
-        )
+        fit = self._fit(source, history, horizon)
         check_anchor(history + horizon, fit.frame_size, "dataset")
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         if card.proprio_dim and fit.proprio_dim != card.proprio_dim:
@@ -209,7 +204,7 @@ class AnchorReaders:
             raise InvalidArgument(
                 "count",
                 f"{source.count} anchors asked for, but {source.dataset} has only {found} {what} "
-                f"of {history} + {frames} frames",
+                f"of {history} + {window_future_frames(source, horizon)} frames",
             )
 
     def _check_set(
@@ -291,9 +286,8 @@ class AnchorReaders:
         self._touch(source)
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
         key = _Key(source, identity["digest"], history, horizon)
-        anchors = self._kept.get(key) or self._read(
-            key, base64.b64decode(identity["frames"]), go_on
-        )
+        frames = base64.b64decode(identity["frames"])
+        anchors = self._kept.get(key) or self._read(key, frames, go_on)
         if anchors.digest != identity["digest"]:
             raise _changed(source)
         self._keep(key, anchors)
@@ -329,13 +323,12 @@ class AnchorReaders:
         with self._lock:
             self._kept[key] = anchors
             self._kept.move_to_end(key)
-            while len(self._kept) > KEPT_KEYS or self._too_much(anchors):
+            while True:
+                others = {id(x): x.held_bytes for x in self._kept.values() if x is not anchors}
+                held = anchors.held_bytes + sum(others.values())
+                if len(self._kept) <= KEPT_KEYS and not (others and held > self._kept_bytes):
+                    return
                 self._kept.popitem(last=False)
-
-    def _too_much(self, latest: Anchors) -> bool:
-        """Whether those kept beside the latest may hold too much with it."""
-        others = {id(x): x.held_bytes for x in self._kept.values() if x is not latest}
-        return bool(others) and latest.held_bytes + sum(others.values()) > self._kept_bytes
 
 
 def _changed(source: AnySource) -> FailedPrecondition:

@@ -2,18 +2,16 @@
 
 from acpc_server.engine.accelerator import (
     choose_device,
-    computes_float64,
     device_name,
+    report_memory,
     software,
     to_device,
     to_host,
 )
-from acpc_server.engine.answers import equal_rows
-from acpc_server.engine.arithmetic import latent_dtype, require_mode
+from acpc_server.engine.arithmetic import equal_rows, latent_dtype, require_mode
 from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient
-from acpc_server.engine.device import DeviceContext
-from acpc_server.engine.host import report_memory
+from acpc_server.engine.owner import DeviceContext
 from acpc_server.engine.programs import StepPrograms, private_folder
 from acpc_server.engine.self_test import self_test, turn_off_failing
 from acpc_server.engine.sizes import (

@@ -1,24 +1,35 @@
-"""What the server asks of a device, whichever kind of accelerator torch finds: CUDA, XPU, MPS.
+"""What the server asks of a device: a GPU of CUDA, which is also ROCm's name in torch, or a CPU.
 
-All that differs between kinds, or between releases of torch, is here, graphs included: a captured
-computation is one launch instead of hundreds.
+All that differs between them is here, graphs included: a captured computation is one launch instead
+of hundreds.
 """
 
 from __future__ import annotations
 
+import ctypes
+import re
 import subprocess
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from resource import getpagesize
 
 import torch
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition
+from acpc_server.observe import Metrics
 
-# Apple's GPUs compute in no float64, and share the memory of their host.
-_NO_FLOAT64 = _NO_PINNING = frozenset({"mps"})
-_TF32 = frozenset({"cuda"})
-_GRAPHS = {"cuda": "CUDAGraph", "xpu": "XPUGraph"}
+# Errors of torch after which every further call of the process fails too.
+_FAILED = re.compile(
+    r"\b(CUDA|HIP)( driver)? error|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|CUSOLVER_STATUS", re.I
+)
+# A call that asked for the impossible leaves the accelerator as it was.
+_HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
+_STATUS = Path("/proc/self/statm")
+# Of OpenMP and, where torch has it, of MKL.
+_SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")
 WARM_UP = 3
 LARGE = 2**20
 """Bytes of an answer that is copied into page-locked memory."""
@@ -27,31 +38,27 @@ Compute = Callable[..., Tensor]
 
 
 def choose_device(name: str) -> torch.device:
-    """Choose a device by name: a kind of accelerator, one of its devices, or ``auto``.
+    """Choose a device by name: ``cpu``, ``cuda`` or one of its devices, or ``auto``.
 
-    ``auto`` is this machine's accelerator, if it can measure rounding in float64, and else the CPU.
+    ``auto`` is this machine's GPU, and else the CPU.
 
     Raises FailedPrecondition: There is no such device; the message names what there is.
     """
-    found = _accelerator()
-    if name == "auto":
-        chosen = found is not None and computes_float64(found)
-        name = found.type if chosen and found is not None else "cpu"
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
     # Torch takes cuda:256 for cuda:0.
-    kind, colon, number = name.partition(":")
+    kind, colon, number = (("cuda" if count else "cpu") if name == "auto" else name).partition(":")
     if kind == "cpu":
         return torch.device("cpu")
-    count = torch.accelerator.device_count() if found and found.type == kind else 0
-    if (colon and not number.isdecimal()) or int(number or 0) >= count:
-        have = f"{count} of that kind" if count else f"only {found.type if found else 'the CPU'}"
+    own = count if kind == "cuda" else 0
+    if (colon and not number.isdecimal()) or int(number or 0) >= own:
+        have = f"{own} of that kind" if own else f"only {'cuda' if count else 'the CPU'}"
         raise FailedPrecondition(f"--device {name}, but torch {torch.__version__} finds {have}")
     return torch.device(kind, int(number or 0))
 
 
 def device_name(device: torch.device) -> str:
     """Name a device for an operator, for example ``"cuda:0 NVIDIA H200"``."""
-    named = getattr(_module(device), "get_device_name", None)
-    return f"{device} {named(device)}" if named else str(device)
+    return str(device) if device.type == "cpu" else f"{device} {torch.cuda.get_device_name(device)}"
 
 
 def software(device: torch.device) -> str:
@@ -59,67 +66,71 @@ def software(device: torch.device) -> str:
     if device.type == "cpu":
         threads = torch.get_num_threads()
         return f"{torch.backends.cpu.get_cpu_capability()}, {threads} threads"
-    runtimes = [f"{name} {found}" for name in ("cuda", "hip", "xpu")
-                if (found := getattr(torch.version, name, None))]  # fmt: skip
-    driver = _nvidia_driver() if device.type == "cuda" and torch.version.cuda else None
-    if device.type == "xpu":
-        driver = _module(device).get_device_properties(device).driver_version
-    return ", ".join([*runtimes, f"driver {driver or 'unknown'}"])
+    driver = "unknown"
+    if torch.version.cuda:  # torch does not know its driver
+        command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        try:
+            answer = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, check=True, timeout=30
+            )
+            driver = answer.stdout.strip().partition("\n")[0] or driver
+        except (OSError, subprocess.SubprocessError):
+            pass
+    runtime = f"cuda {torch.version.cuda}" if torch.version.cuda else f"hip {torch.version.hip}"
+    return f"{runtime}, driver {driver}"
 
 
-def _nvidia_driver() -> str | None:
-    """Ask nvidia-smi; torch does not know."""
-    command = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    try:
-        answer = subprocess.run(  # noqa: S603
-            command, capture_output=True, text=True, check=True, timeout=30
+def report_memory(device: torch.device, metrics: Metrics) -> None:
+    """Have every scrape read the memory that is held: a GPU's, or on a CPU this process's."""
+    gauge = metrics.device_memory
+    if device.type != "cpu":
+        gauge.labels("allocated").set_function(lambda: torch.cuda.memory_allocated(device))
+        gauge.labels("reserved").set_function(lambda: torch.cuda.memory_reserved(device))
+    elif _STATUS.exists():
+        gauge.labels("resident").set_function(
+            lambda: int(_STATUS.read_text().split()[1]) * getpagesize()
         )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return answer.stdout.strip().partition("\n")[0] or None
 
 
-def computes_float64(device: torch.device) -> bool:
-    """Return whether the device has float64."""
-    return device.type not in _NO_FLOAT64
+@contextmanager
+def own_threads(count: int) -> Iterator[None]:
+    """Run the block on so many threads, and then on as many as before."""
+    before = torch.get_num_threads()
+    # Torch's own function sets the count of new threads too.
+    setters = _setters() if before != count else []
+    for setter in setters:
+        setter(count)
+    try:
+        yield
+    finally:
+        for setter in setters:
+            setter(before)
 
 
-def computes_tf32(device: torch.device) -> bool:
-    """Return whether the device can multiply float32 in TF32."""
-    return device.type in _TF32
+@cache
+def _setters() -> list[Callable[[int], object]]:
+    """Find the libraries' functions; none where torch is built in another way."""
+    try:
+        library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+    except OSError:
+        return []
+    return [getattr(library, name) for name in _SETTERS if hasattr(library, name)]
 
 
-def has_graphs(device: torch.device) -> bool:
-    """Return whether the device can capture a computation as a graph."""
-    name = _GRAPHS.get(device.type)
-    return name is not None and hasattr(_module(device), name)
-
-
-def held_memory(device: torch.device) -> dict[str, int]:
-    """Bytes of an accelerator that are ``allocated`` to tensors and ``reserved`` for them."""
-    module = _module(device)
-    if device.type == "mps":
-        found = module.current_allocated_memory(), module.driver_allocated_memory()
-    else:
-        found = module.memory_allocated(device), module.memory_reserved(device)
-    return dict(zip(("allocated", "reserved"), found, strict=True))
+def accelerator_failed(error: BaseException) -> bool:
+    """Return whether an error says that the accelerator itself has failed."""
+    text = str(error)
+    return _FAILED.search(text) is not None and _HARMLESS.search(text) is None
 
 
 def release_cache() -> None:
-    """Give the accelerator's memory that no tensor holds back to the driver, if there is one."""
-    if (device := _accelerator()) is not None:
-        _module(device).empty_cache()
-
-
-def synchronise(device: torch.device) -> None:
-    """Wait until an accelerator has finished its work."""
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    """Give a GPU's memory that no tensor holds back to the driver, if there is one."""
+    torch.cuda.empty_cache()
 
 
 def pinned(tensor: Tensor, device: torch.device) -> Tensor:
     """Copy into page-locked memory, from which a device copies without the processor's help."""
-    if device.type in ("cpu", *_NO_PINNING) or tensor.device.type != "cpu" or tensor.is_pinned():
+    if device.type == "cpu" or tensor.device.type != "cpu" or tensor.is_pinned():
         return tensor
     return tensor.contiguous().pin_memory()  # torch pins no tensor that was expanded
 
@@ -144,31 +155,24 @@ def to_host(tensor: Tensor) -> Tensor:
 
     A large one comes into page-locked memory: new pages of the host take longer than the copy.
     """
-    if tensor.device.type in ("cpu", *_NO_PINNING) or tensor.nbytes < LARGE:
+    if tensor.device.type == "cpu" or tensor.nbytes < LARGE:
         return tensor.cpu()
     there = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
     return there.copy_(tensor)
 
 
 class DeviceGraphs:
-    """Captures on streams of CUDA, and of XPU where torch has graphs for it.
-
-    Raises RuntimeError: The device has no graphs.
-    """
+    """Captures on streams of a GPU."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._module: Any = torch.get_device_module(device)
-        self._make: Any = getattr(self._module, _GRAPHS.get(device.type, ""), None)
-        if self._make is None:
-            raise RuntimeError(f"torch {torch.__version__} has no graphs of {device.type}")
 
     def aside(self, work: Callable[[], object]) -> None:
         """Do ``work`` on a stream of its own, after what was begun and before what follows."""
-        current = torch.accelerator.current_stream(self._device)
-        side = self._module.Stream(device=self._device)
+        current = torch.cuda.current_stream(self._device)
+        side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(current)
-        with self._module.stream(side):
+        with torch.cuda.stream(side):
             work()
         current.wait_stream(side)
 
@@ -177,8 +181,8 @@ class DeviceGraphs:
 
         Raises RuntimeError: ``work`` cannot be captured.
         """
-        graph = self._make()
-        with self._module.graph(graph):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.device(self._device), torch.cuda.graph(graph):
             out = work()
         return graph.replay, out
 
@@ -192,16 +196,11 @@ def capture(
     """
     device = device or DeviceGraphs(inputs[0].device)
     held = [x.clone() for x in inputs]
-
-    def warm_up() -> None:
-        for _ in range(WARM_UP):
-            compute(*held)
-
     # A cast that autocast cached before the capture would not be part of the graph.
     torch.clear_autocast_cache()
     torch.set_autocast_cache_enabled(False)
     try:
-        device.aside(warm_up)
+        device.aside(lambda: [compute(*held) for _ in range(WARM_UP)])
         replay, out = device.record(lambda: compute(*held))
     finally:
         torch.set_autocast_cache_enabled(True)
@@ -215,13 +214,3 @@ def capture(
     # The graph reads the weights where they lie, so they must stay when the checkpoint is unloaded.
     replayed.compute = compute  # type: ignore[attr-defined]
     return replayed
-
-
-def _accelerator() -> torch.device | None:
-    there = torch.accelerator.is_available()
-    return torch.accelerator.current_accelerator() if there else None
-
-
-def _module(device: torch.device) -> Any:  # noqa: ANN401
-    """Return torch.cuda, torch.xpu and so on: ``torch.accelerator`` lacks memory in 2.6."""
-    return torch.get_device_module(device)

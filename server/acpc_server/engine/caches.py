@@ -21,6 +21,8 @@ from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
     find_checkpoint,
+    folder_time,
+    is_unmoved,
     list_checkpoints,
     list_others,
     load_checkpoint,
@@ -41,6 +43,12 @@ class CachedCheckpoint:
     weights: str
     model: FrozenWorldModel
     stored: CheckpointEntry
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of the parameters in float32, and of their copy in bfloat16."""
+        reduced = self.model.reduced_bytes if isinstance(self.model, FrozenNetwork) else 0
+        return 4 * self.model.card.parameter_count + reduced
 
     def pinned(self) -> CheckpointRef:
         """Return its name with the digest of the loaded content."""
@@ -73,6 +81,8 @@ class CheckpointCache:
         self._loading: dict[Key, threading.Lock] = {}
         self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
+        # By what was asked for: which it is, and when its folder had changed.
+        self._found: dict[Key, tuple[Key, int]] = {}
 
     def get(
         self,
@@ -101,10 +111,20 @@ class CheckpointCache:
 
     def at_hand(self, name: str, weights: str) -> CachedCheckpoint | None:
         """Return what :meth:`get` would return without reading weights; None where it has to."""
-        try:
-            return self._held(find_checkpoint(self._root, name, weights))
-        except AcpcError:
-            return None  # as get will say
+        key, changed = self._found.get((name, weights), (("", ""), 0))
+        loaded = self._loaded.get(key)
+        if loaded is None or not is_unmoved(self._root, loaded.stored, changed):
+            changed = folder_time(self._root, name)  # before it is looked into
+            try:
+                stored = find_checkpoint(self._root, name, weights)
+            except AcpcError:
+                return None  # as get will say
+            key, loaded = (stored.name, stored.weights), self._fresh(stored)
+        with self._lock:
+            if loaded is not None and key in self._loaded:
+                self._loaded.move_to_end(key)
+                self._found[name, weights] = key, changed
+        return loaded
 
     def loaded(self) -> list[str]:
         """List the names of what is loaded, least recently used first."""
@@ -127,7 +147,7 @@ class CheckpointCache:
 
     def pin(self, checkpoint: CachedCheckpoint) -> None:
         """Keep a checkpoint until it is unloaded."""
-        key = _key(checkpoint.stored)
+        key = checkpoint.stored.name, checkpoint.stored.weights
         with self._lock:
             self._pinned.add(key)
             self._loaded.setdefault(key, checkpoint)  # may have been dropped meanwhile
@@ -144,7 +164,7 @@ class CheckpointCache:
             if not found:
                 raise
             stored = found[0]
-        key = _key(stored)
+        key = stored.name, stored.weights
         with self._lock:
             self._pinned.discard(key)
             self._loaded.pop(key, None)
@@ -152,10 +172,10 @@ class CheckpointCache:
         return self._status(stored)
 
     def _obtain(self, name: str, weights: str) -> CachedCheckpoint:
-        stored = find_checkpoint(self._root, name, weights)
-        if (loaded := self._held(stored)) is not None:
+        if (loaded := self.at_hand(name, weights)) is not None:
             return loaded
-        key = _key(stored)
+        stored = find_checkpoint(self._root, name, weights)
+        key = stored.name, stored.weights
         with self._lock:
             turn = self._loading.setdefault(key, threading.Lock())
         with turn:  # and look again: others have perhaps loaded it meanwhile
@@ -165,18 +185,12 @@ class CheckpointCache:
             finally:
                 self._loading.pop(key, None)
 
-    def _held(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
-        with self._lock:
-            if (loaded := self._fresh(stored)) is not None:
-                self._loaded.move_to_end(_key(stored))
-            return loaded
-
     def _fresh(self, stored: CheckpointEntry) -> CachedCheckpoint | None:
-        loaded = self._loaded.get(_key(stored))
+        loaded = self._loaded.get((stored.name, stored.weights))
         return None if loaded is None or loaded.stored.stamp != stored.stamp else loaded
 
     def _load(self, stored: CheckpointEntry) -> CachedCheckpoint:
-        started, key = time.perf_counter(), _key(stored)
+        started, key = time.perf_counter(), (stored.name, stored.weights)
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
@@ -185,16 +199,13 @@ class CheckpointCache:
         with self._lock:
             self._loaded[key] = loaded
             self._loaded.move_to_end(key)
-            self._evict(keep=key)
+            for other in list(self._loaded):
+                if sum(one.held_bytes for one in self._loaded.values()) <= self._budget:
+                    break
+                if other != key and other not in self._pinned:
+                    del self._loaded[other]
             self.metrics.checkpoints_loaded.set(len(self._loaded))
         return loaded
-
-    def _evict(self, keep: Key) -> None:
-        for key in list(self._loaded):
-            if sum(_held_bytes(loaded.model) for loaded in self._loaded.values()) <= self._budget:
-                return
-            if key != keep and key not in self._pinned:
-                del self._loaded[key]
 
     def _status(self, stored: CheckpointEntry) -> Checkpoint:
         with self._lock:
@@ -205,18 +216,8 @@ class CheckpointCache:
                 state=CheckpointState.LOADED if loaded else CheckpointState.AVAILABLE,
                 size_bytes=stored.size_bytes,
                 model=loaded.model.card if loaded else None,
-                pinned=_key(stored) in self._pinned,
+                pinned=(stored.name, stored.weights) in self._pinned,
             )
-
-
-def _held_bytes(model: FrozenWorldModel) -> int:
-    """Bytes of the parameters in float32, and of their copy in bfloat16."""
-    reduced = model.reduced_bytes if isinstance(model, FrozenNetwork) else 0
-    return 4 * model.card.parameter_count + reduced
-
-
-def _key(stored: CheckpointEntry) -> Key:
-    return stored.name, stored.weights
 
 
 class LatentCache:

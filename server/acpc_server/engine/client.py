@@ -1,4 +1,4 @@
-"""Cuts everybody's work into chunks, queues them for the device, and waits for the answers."""
+"""Cuts everybody's work into device calls, queues them, and waits for the answers."""
 
 from __future__ import annotations
 
@@ -16,13 +16,15 @@ from acpc.contract import NumericMode
 from jaxtyping import Float
 from torch import Tensor
 
-from acpc_server.engine.accelerator import pinned, to_device
-from acpc_server.engine.answers import equal_rows
-from acpc_server.engine.arithmetic import latent_dtype, load_derivatives, rollout_tangent
+from acpc_server.engine.accelerator import own_threads, pinned, to_device
+from acpc_server.engine.arithmetic import (
+    equal_rows,
+    latent_dtype,
+    load_derivatives,
+    rollout_tangent,
+)
 from acpc_server.engine.caches import LatentCache
-from acpc_server.engine.device import Device, DeviceCall, DeviceContext
-from acpc_server.engine.host import own_threads
-from acpc_server.engine.owner import DeviceOwner
+from acpc_server.engine.owner import DeviceCall, DeviceContext, DeviceOwner
 from acpc_server.engine.programs import StepPrograms
 from acpc_server.engine.self_test import check_product
 from acpc_server.engine.sizes import (
@@ -38,7 +40,6 @@ from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
-    Chunk,
     DeviceQueue,
     Priority,
     RequestContext,
@@ -58,7 +59,7 @@ T = TypeVar("T")
 
 
 class DeviceClient:
-    """Encodes and rolls out on the device for any thread, interactive chunks before job chunks.
+    """Encodes and rolls out on the device for any thread, interactive calls before those of jobs.
 
     Alike pairs that wait together share a device call. Nothing else does: a pool or a job is cut by
     its own shape alone, so that its numbers do not depend on what else was running.
@@ -91,8 +92,9 @@ class DeviceClient:
         self._drawing = threading.BoundedSemaphore(DRAWING)
         self._queue = DeviceQueue(metrics, admission or Admission(), merge=merge)
         self._programs = programs or StepPrograms(metrics, None)
-        self._device = Device(device, metrics, self._programs)
-        self.owner = DeviceOwner(device, metrics, self._queue, threads=threads, on_failed=on_failed)
+        self.owner = DeviceOwner(
+            device, metrics, self._queue, self._programs, threads=threads, on_failed=on_failed
+        )
 
     def is_large(self, work: Work[Any]) -> bool:
         """Whether a request takes several device calls, or has dear views to draw."""
@@ -104,15 +106,14 @@ class DeviceClient:
 
         Raises as :meth:`run`.
         """
-        chunk = Chunk(work, context, asyncio.get_running_loop())
         remaining = context.remaining()
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         try:
             with context.phase(work.primitive):
-                self._queue.put(chunk)
+                future = self._queue.put(work, context, asyncio.get_running_loop())
                 async with asyncio.timeout(remaining) as limit:
-                    return await chunk.future
+                    return await future
         except TimeoutError:
             if not limit.expired():  # the model's own
                 raise
@@ -152,10 +153,9 @@ class DeviceClient:
                 context.check()
                 yield context.check
 
-    def prepare(self, model: FrozenWorldModel, mode: NumericMode) -> None:
+    def prepare(self, model: FrozenWorldModel) -> None:
         """Cast a model's bf16 weights in this thread: in the device's, others would wait for it."""
-        bf16 = mode is NumericMode.BF16 and self.device.type == "cpu"
-        if bf16 and isinstance(model, FrozenNetwork):
+        if self.device.type == "cpu" and isinstance(model, FrozenNetwork):
             with own_threads(1):
                 model.in_bfloat16()
 
@@ -172,13 +172,14 @@ class DeviceClient:
         ResourceExhausted: A chunk is not admitted, or the device is out of memory; Unavailable: The
         engine is closed, or its device has failed.
         """
-        if context.priority is Priority.JOB:  # a request's was prepared before it took a slot
-            self.prepare(model, mode)
+        # A request's was prepared before it took a slot.
+        if mode is NumericMode.BF16 and context.priority is Priority.JOB:
+            self.prepare(model)
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
         call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
         return self._run(
-            call, most, lambda part: self._device.for_mode(model, mode).encode(part), frames
+            call, most, lambda part: self.owner.for_mode(model, mode).encode(part), frames
         )
 
     def embed_proprio(
@@ -191,15 +192,13 @@ class DeviceClient:
         """Last coordinates of latents, of their frames' proprioception, as :meth:`encode`."""
 
         def compute(part: Tensor) -> Tensor:
-            embedder = self._device.for_mode(model, mode)
+            embedder = self.owner.for_mode(model, mode)
             assert isinstance(embedder, TakesProprio)  # noqa: S101 - its card says so
             return embedder.embed_proprio(part)
 
-        rows = proprio.reshape(-1, proprio.shape[-1])
-        found = self._run(
-            DeviceCall("proprio", mode, math.inf, context), PROPRIO_ROWS, compute, rows
-        )
-        return found.reshape(*proprio.shape[:-1], -1)
+        call = DeviceCall("proprio", mode, math.inf, context)
+        found = self._run(call, PROPRIO_ROWS, compute, proprio.flatten(0, -2))
+        return found.view(*proprio.shape[:-1], -1)
 
     def rollout(
         self,
@@ -213,12 +212,12 @@ class DeviceClient:
 
         Rows with equal histories and blocks get equal predictions.
         """
-        if context.priority is Priority.JOB:
-            self.prepare(model, mode)
+        if mode is NumericMode.BF16 and context.priority is Priority.JOB:
+            self.prepare(model)
         steps = blocks.shape[1]
         most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
         call = DeviceCall("rollout", mode, rollout_work(model.card, steps), context)
-        out = self._run(call, most, partial(self._device.roll, model, call), histories, blocks)
+        out = self._run(call, most, partial(self.owner.roll, model, call), histories, blocks)
         first = equal_rows(histories, blocks)
         return out if first is None else out[first]
 
@@ -242,7 +241,7 @@ class DeviceClient:
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
-            return self._device.pool(model, call, starts, before, part)
+            return self.owner.pool(model, call, starts, before, part)
 
         out = self._run(call, most, compute, pools.transpose(0, 1))  # (j, v, horizon, dim)
         rows = out.transpose(0, 1)
@@ -281,11 +280,12 @@ class DeviceClient:
         Raises DeviceFailed then, and ResourceExhausted where there is no memory for it.
         """
 
-        def known() -> None:
+        def known(payloads: Sequence[None], _: object) -> Sequence[None]:
             with own_threads(1):  # a second one costs more than it gains
                 check_product(self.device)
+            return payloads
 
-        self._result(Work("self_test", (), known, _each, 1), context)
+        self._result(Work("self_test", (), None, known, 1), context)
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
@@ -296,26 +296,27 @@ class DeviceClient:
         self, call: DeviceCall, most: int, work: Callable[..., Tensor], *columns: Tensor
     ) -> Tensor:
         """Compute the rows of some columns, at most so many in a device call."""
-        at_once, on_cpu = isinstance(call.context, DeviceContext), self.device.type == "cpu"
         outputs: list[Tensor] = []
         for part in zip(*(torch.split(column, most) for column in columns), strict=True):
+            if isinstance(call.context, DeviceContext):
+                outputs.append(self.owner.compute(call, work, *part))
+                continue
             # Pinned in the caller's thread, so that the device's spends no time on copies.
-            ready = part if on_cpu else [pinned(x, self.device) for x in part]
-            compute, rows = partial(self._device.compute, call, work, *ready), len(part[0])
-            if not at_once:
-                asked: Work[Any] = Work(call.primitive, (), compute, _each, rows)
-                compute = partial(self._result, asked, call.context)
-            outputs.append(compute())
+            ready = [pinned(x, self.device) for x in part]
+
+            def compute(payloads: Sequence[Sequence[Tensor]], _: object) -> list[Tensor]:
+                return [self.owner.compute(call, work, *inputs) for inputs in payloads]
+
+            asked = Work[Tensor](call.primitive, (), ready, compute, len(part[0]))
+            outputs.append(self._result(asked, call.context))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
     def _result(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
         """Have the device compute work in one call, and wait for its answer in this thread."""
-        chunk = Chunk(work, context)
-        future = chunk.future
         context.check()
         try:
             with context.phase(work.primitive):
-                self._queue.put(chunk)
+                future = self._queue.put(work, context)
                 context.wait_on(future)
                 return future.result(context.remaining())
         except CancelledError:
@@ -324,7 +325,3 @@ class DeviceClient:
             if not future.cancel() and future.done():  # at the last moment, or by this error
                 return future.result()
             raise DeadlineExceeded(PASSED) from None
-
-
-def _each(payloads: Sequence[Callable[[], Any]], _: RequestContext) -> Sequence[Any]:
-    return [compute() for compute in payloads]

@@ -16,8 +16,12 @@ import torch
 from acpc.contract import NumericMode
 from torch import Tensor
 
-from acpc_server.engine.accelerator import Compute, capture, has_graphs, to_host
-from acpc_server.engine.answers import accelerator_failed
+from acpc_server.engine.accelerator import (
+    Compute,
+    accelerator_failed,
+    capture,
+    to_host,
+)
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
@@ -51,7 +55,7 @@ class PoolGraphs:
         metrics: Metrics,
         make: Callable[[Compute, tuple[Tensor, ...]], Compute] | None = None,
     ) -> None:
-        self._make = make or (capture if has_graphs(device) else None)
+        self._make = make or (None if device.type == "cpu" else capture)
         self._metrics = metrics
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
         self.replayed = False  # whether a graph gave the last answer
@@ -78,56 +82,33 @@ class PoolGraphs:
             return to_host(shape.graph(*inputs))
         answer = to_host(eager(*inputs))
         shape.calls += 1
-        if shape.graph is not None:
-            shape.trusted = self._agrees(shape.graph, inputs, answer, mode)
-            if not shape.trusted:
-                shape.graph = None
-        elif shape.calls == AFTER:
-            shape.graph = self._captured(self._make, eager, inputs)
-        self._forget()
+        try:
+            if shape.graph is not None:
+                self._judge(shape, to_host(shape.graph(*inputs)), answer, mode)
+            elif shape.calls == AFTER:
+                shape.graph = self._make(eager, tuple(x.detach().clone() for x in inputs))
+        except RuntimeError as error:
+            if accelerator_failed(error):
+                raise
+            self._reject(shape, "raised", str(error))
+        # Of too many shapes or graphs, what was used the longest ago goes.
+        held = [key for key, one in self._shapes.items() if one.graph is not None]
+        for old in held[: max(0, len(held) - MAX_GRAPHS)]:
+            del self._shapes[old]
+        while len(self._shapes) > MAX_SHAPES:
+            self._shapes.popitem(last=False)
         self._metrics.graphs.set(sum(one.trusted for one in self._shapes.values()))
         return answer
 
-    def _captured(
-        self,
-        make: Callable[[Compute, tuple[Tensor, ...]], Compute],
-        eager: Compute,
-        inputs: tuple[Tensor, ...],
-    ) -> Compute | None:
-        try:
-            return make(eager, tuple(x.detach().clone() for x in inputs))
-        except RuntimeError as error:
-            if accelerator_failed(error):
-                raise
-            self._reject("raised", str(error))
-            return None
-
-    def _agrees(
-        self, graph: Compute, inputs: tuple[Tensor, ...], wanted: Tensor, mode: NumericMode
-    ) -> bool:
-        try:
-            found = to_host(graph(*inputs))
-        except RuntimeError as error:
-            if accelerator_failed(error):
-                raise
-            self._reject("raised", str(error))
-            return False
+    def _judge(self, shape: _Shape, found: Tensor, wanted: Tensor, mode: NumericMode) -> None:
         difference = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30))
-        agrees = difference <= TOLERANCES.get(mode, TOLERANCE)  # NaN does not
-        if agrees:
+        shape.trusted = difference <= TOLERANCES.get(mode, TOLERANCE)  # NaN is not
+        if shape.trusted:
             log.info("graph_captured", difference=difference)
         else:
-            self._reject("differs", difference)
-        return agrees
+            self._reject(shape, "differs", difference)
 
-    def _reject(self, reason: str, found: float | str) -> None:
+    def _reject(self, shape: _Shape, reason: str, found: float | str) -> None:
+        shape.graph = None
         self._metrics.graphs_rejected.labels(reason).inc()
         log.warning("graph_rejected", reason=reason, found=found)
-
-    def _forget(self) -> None:
-        """Drop what was used the longest ago, of too many shapes or graphs."""
-        held = [key for key, shape in self._shapes.items() if shape.graph is not None]
-        for key in held[: max(0, len(held) - MAX_GRAPHS)]:
-            del self._shapes[key]
-        while len(self._shapes) > MAX_SHAPES:
-            self._shapes.popitem(last=False)

@@ -1,4 +1,4 @@
-"""The thread that owns the device, and its verdict on whether the device can be trusted.
+"""The thread that owns the device, what it computes, and its verdict on the device.
 
 A device call fails by its own fault (a request or a plug-in family that cannot work), for want of
 memory, or by the device's fault. The first two are answered and the device lives on; after the
@@ -10,28 +10,67 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 import structlog
 import torch
 from acpc.contract import NumericMode
+from torch import Tensor
 
-from acpc_server.engine.answers import accelerator_failed
-from acpc_server.engine.device import DeviceContext
+from acpc_server.engine.accelerator import (
+    accelerator_failed,
+    own_threads,
+    release_cache,
+    to_device,
+    to_host,
+)
+from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
+from acpc_server.engine.graphs import PoolGraphs
+from acpc_server.engine.programs import GRAPH, StepPrograms
 from acpc_server.engine.self_test import self_test
 from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
+from acpc_server.models import FrozenNetwork, FrozenWorldModel, rollout, rollout_pool
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import RETRY_SECONDS, Chunk, DeviceQueue, settle
+from acpc_server.scheduling import (
+    RETRY_SECONDS,
+    DeviceQueue,
+    Priority,
+    RequestContext,
+    Work,
+    settle,
+)
 
 log = structlog.get_logger("acpc.engine")
-# A chunk on a CPU may take this long; the thread is a daemon and does not outlive the process.
+# A call on a CPU may take this long; the thread is a daemon and does not outlive the process.
 CLOSE_SECONDS = 5.0
+# A checkpoint that diverges costs at most one self-test in so many seconds.
+TEST_SECONDS = 1.0
+# Parameters x tokens that occupy a core for a few milliseconds. Below, a second thread gains
+# nothing on an idle machine, and on a busy one every operation waits until both have had a turn.
+THREADED_WORK = 4e8
+
+
+class DeviceContext(RequestContext):
+    """The context of work inside a device call: what it asks of the device is computed at once."""
+
+
+class DeviceCall(NamedTuple):
+    """What a device call computes, for whom, and the parameters x tokens of one of its rows."""
+
+    primitive: str
+    mode: NumericMode
+    row_work: float
+    context: RequestContext
 
 
 class DeviceOwner:
-    """Computes queued chunks in a thread of its own, with ``threads`` CPU threads (0: torch's).
+    """Computes what is queued in a thread of its own, with ``threads`` CPU threads (0: torch's).
 
     Calls ``on_failed`` once with what is wrong when the device cannot be trusted any more, in the
-    thread that noticed.
+    thread that noticed. What computes is for the device's thread only.
     """
 
     def __init__(
@@ -39,6 +78,7 @@ class DeviceOwner:
         device: torch.device,
         metrics: Metrics,
         queue: DeviceQueue,
+        programs: StepPrograms,
         *,
         threads: int,
         on_failed: Callable[[str], None],
@@ -46,7 +86,12 @@ class DeviceOwner:
         self._device = device
         self._metrics = metrics
         self._queue = queue
+        self._programs = programs
         self._on_failed = on_failed
+        self._graphs = PoolGraphs(device, metrics)
+        self._test_due = 0.0
+        # The float64 twin of the model that needed one last: it takes twice the model's bytes.
+        self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
         self._failing = threading.Lock()
         self._calls = 0
         self.call = ""  # the one under way, with another text for every call
@@ -72,51 +117,136 @@ class DeviceOwner:
         if not self._failing.locked():
             self._thread.join(CLOSE_SECONDS)
 
+    def compute(self, call: DeviceCall, work: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+        """Compute rows, the first axis of every input and of the answer, which is on the CPU.
+
+        Small calls run on one thread, as their shape alone decides: sums that are rounded on one
+        thread and on two may differ in their last bits. In halves where memory runs out.
+
+        Raises DeviceFailed: The answer is not finite, and the device fails its self-test.
+        """
+        rows, dtype = len(inputs[0]), latent_dtype(call.mode)
+        one = call.row_work * rows < THREADED_WORK and torch.get_num_threads() > 1
+        try:
+            with own_threads(1) if one else nullcontext():
+                for again in (False, True):
+                    with arithmetic(call.mode, self._device):
+                        answer = to_host(work(*to_device(self._device, dtype, *inputs)).to(dtype))
+                    finite = bool(torch.isfinite(answer).all())
+                    if again:
+                        self._judge(call, rows, finite)
+                    elif finite or not all(bool(torch.isfinite(x).all()) for x in inputs):
+                        break
+                return answer
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
+            if rows == 1 or not short:
+                raise
+            log.warning("device_out_of_memory", rows=rows)
+        release_cache()
+        halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
+        return torch.cat([self.compute(call, work, *half) for half in halves])
+
+    def pool(
+        self,
+        model: FrozenWorldModel,
+        call: DeviceCall,
+        histories: Tensor,
+        past: Tensor,
+        candidates: Tensor,
+    ) -> Tensor:
+        """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
+        inputs, context = (histories, past, candidates.transpose(0, 1)), call.context
+        roll = partial(rollout_pool, self.for_mode(model, call.mode))
+        # A job's bytes must not depend on what came before, and a plug-in's model may keep things
+        # from one call to the next.
+        interactive = context.priority is Priority.INTERACTIVE
+        if self._graphs.wanted and interactive and isinstance(model, FrozenNetwork):
+            rolled = self._graphs.compute(roll, model.card.digest, call.mode, *inputs)
+            context.program = GRAPH if self._graphs.replayed else context.program or ""
+        else:
+            rows = len(histories) * len(candidates)
+            with self._programs.serve(model, call.mode, context, rows):
+                rolled = to_host(roll(*inputs))  # before it is widened: halves what bf16 takes
+        return rolled.transpose(0, 1)
+
+    def roll(
+        self, model: FrozenWorldModel, call: DeviceCall, histories: Tensor, blocks: Tensor
+    ) -> Tensor:
+        """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
+        with self._programs.serve(model, call.mode, call.context, len(histories)):
+            return rollout(self.for_mode(model, call.mode), histories, blocks)
+
+    def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
+        """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""
+        if mode in (NumericMode.FP32, NumericMode.TF32):
+            return model
+        if mode is NumericMode.BF16:
+            return in_mode(model, mode)
+        if model not in self._wide:
+            self._wide.clear()
+            self._wide[model] = in_mode(model, mode)
+        return self._wide[model]
+
+    def _judge(self, call: DeviceCall, rows: int, finite: bool) -> None:
+        """Judge an answer that was not finite, of finite inputs, and was computed once more.
+
+        One that stays non-finite is the device's fault where it fails its self-test, and else the
+        model's: a checkpoint that diverges must not end the server. Raises DeviceFailed.
+        """
+        outcome = "changed" if finite else "repeated"
+        self._metrics.not_finite.labels(call.primitive, outcome).inc()
+        log.warning("answer_not_finite", primitive=call.primitive, rows=rows, again=outcome)
+        if not finite and time.monotonic() >= self._test_due:
+            if wrong := self_test(self._device, [call.mode]):
+                raise DeviceFailed(
+                    f"the device fails its self-test: {call.mode!s} {wrong[call.mode]}"
+                )
+            self._test_due = time.monotonic() + TEST_SECONDS
+
     def _own_device(self, threads: int) -> None:
         try:
             if threads:
                 torch.set_num_threads(threads)
             torch.get_num_threads()  # settles this thread's count, whatever others set later
             self._ready.set()
-            while self._serve(self._queue.take()):
-                pass
+            while batch := self._queue.take():
+                self._serve(batch)
+                del batch  # an idle device holds on to no frames and to no model
         except BaseException as error:
             self.fail(f"{type(error).__name__}: {error}")
             log.exception("device_thread_ended")
 
-    def _serve(self, batch: list[Chunk]) -> bool:
-        """Compute chunks that share a call; returns whether there were any."""
-        if not batch:
-            return False
-        work, rows = batch[0].work, sum(chunk.work.rows for chunk in batch)
+    def _serve(self, batch: list[Work[Any]]) -> None:
+        """Compute work that shares a call, and settle it."""
+        first, rows = batch[0], sum(work.rows for work in batch)
         started = time.perf_counter()
         self._calls += 1
-        self.call = f"device call {self._calls} ({work.primitive}, {rows} rows)"
+        self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
         try:
-            outcomes = work.compute([chunk.work.payload for chunk in batch], DeviceContext())
+            outcomes = first.compute([work.payload for work in batch], DeviceContext())
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
             error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
             error = error.with_traceback(raised.__traceback__)
             if (answer := self._answer(error)) is None:
                 raise
             if len(batch) == 1 or isinstance(answer, ResourceExhausted):
-                settle((chunk, answer) for chunk in batch)
+                settle((work, answer) for work in batch)
             else:  # whose fault it is shows when each is computed alone
-                for chunk in batch:
-                    self._serve([chunk])
-            return True
+                for work in batch:
+                    self._serve([work])
+            return
         finally:
             self.call = ""
         seconds = time.perf_counter() - started
-        priority = batch[0].context.priority.name.lower()
-        self._metrics.compute.labels(work.primitive, priority).observe(seconds)
-        for chunk in batch:
-            waited = started - chunk.queued_at
-            chunk.context.queued(waited, work.primitive)
-            chunk.context.compute_seconds += seconds
+        priority = first.context.priority.name.lower()
+        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        for work in batch:
+            waited = started - work.queued_at
+            work.context.queued(waited, first.primitive)
+            work.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
         settle(zip(batch, outcomes, strict=True))
-        return True
 
     def _answer(self, error: Exception) -> Exception | None:
         """Return the error that callers of a failed call get; None when the device is at fault."""

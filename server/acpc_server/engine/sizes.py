@@ -12,7 +12,7 @@ from acpc_server.perturb import PIECE_WORK
 from acpc_server.scheduling import Priority
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
-CPU, ACCELERATOR = "cpu", "accelerator"
+CPU, ACCELERATOR = True, False  # whether the device is a CPU
 # Pixels and frames of one encoder call.
 PIXELS = {
     (CPU, INTERACTIVE): 8 * 224 * 224,
@@ -53,7 +53,7 @@ def frames_per_call(
     device: str, priority: Priority, card: ModelCard, height: int, width: int
 ) -> int:
     """Count the frames of this size that one encoder call takes; at least 1."""
-    place = _place(device)
+    place = device == "cpu"
     most = min(FRAMES[priority], PIXELS[place, priority] // (height * width))
     if priority is JOB:
         work = max(1.0, encoding_work(card, height, width))
@@ -63,15 +63,15 @@ def frames_per_call(
 
 def rollouts_per_call(device: str, priority: Priority, card: ModelCard, blocks: int) -> int:
     """Count the histories that one rollout call takes."""
-    rows = int(ROLLOUT_WORK[_place(device), priority] // rollout_work(card, blocks))
+    rows = int(ROLLOUT_WORK[device == "cpu", priority] // rollout_work(card, blocks))
     fewest = 1 if card.latent_tokens else MIN_ROLLOUTS
-    most = min(ROLLOUTS[_place(device), priority], held_rows(card, blocks))
+    most = min(ROLLOUTS[device == "cpu", priority], held_rows(card, blocks))
     return max(fewest, min(most, rows))
 
 
 def pool_candidates_per_call(device: str, histories: int, card: ModelCard, horizon: int) -> int:
     """Count the candidates that one pool call rolls forward from every history."""
-    rows = POOL_ROWS[_place(device)] // max(1, card.latent_tokens)
+    rows = POOL_ROWS[device == "cpu"] // max(1, card.latent_tokens)
     return max(1, min(rows, held_rows(card, horizon)) // histories)
 
 
@@ -88,8 +88,8 @@ def held_rows(card: ModelCard, horizon: int) -> int:
 
 def pool_rows_per_call(device: str, card: ModelCard, horizon: int) -> int:
     """Histories x candidates of requests that share one pool call; at least 1."""
-    rows = int(ROLLOUT_WORK[_place(device), INTERACTIVE] // rollout_work(card, horizon))
-    return max(1, min(POOL_ROWS[_place(device)], rows, held_rows(card, horizon)))
+    rows = int(ROLLOUT_WORK[device == "cpu", INTERACTIVE] // rollout_work(card, horizon))
+    return max(1, min(POOL_ROWS[device == "cpu"], rows, held_rows(card, horizon)))
 
 
 def encoding_work(card: ModelCard, height: int, width: int) -> float:
@@ -101,7 +101,3 @@ def rollout_work(card: ModelCard, blocks: int) -> float:
     """Parameters x tokens of one history under this many action blocks."""
     tokens = max(1, card.latent_tokens)
     return float(max(1, card.parameter_count) * card.history * blocks * tokens)
-
-
-def _place(device: str) -> str:
-    return CPU if device == "cpu" else ACCELERATOR

@@ -11,7 +11,6 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.importing.facts import count
 from acpc_server.models import JsonObject, unsafe
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 
@@ -40,7 +39,12 @@ def prepare_backbone(filename: str, stored: Mapping[str, Tensor], side: int) -> 
     The server normalises with ImageNet's statistics; the patch projection is made to undo that.
     Positions are resampled as DINOv2's own code does.
     """
-    _check_stored(filename, stored)
+    for name, tensor in stored.items():
+        shape = tuple(tensor.shape)
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
+        if QKV.match(name) and (not shape or shape[0] % 3):
+            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
     state = renamed(stored)
     for name, ndim in AXES.items():
         if name not in state or state[name].ndim != ndim or not state[name].numel():
@@ -64,16 +68,6 @@ def prepare_backbone(filename: str, stored: Mapping[str, Tensor], side: int) -> 
     return state
 
 
-def _check_stored(filename: str, stored: Mapping[str, Tensor]) -> None:
-    """Check what :func:`renamed` and the arithmetic on patches rely on."""
-    for name, tensor in stored.items():
-        shape = tuple(tensor.shape)
-        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
-            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
-        if QKV.match(name) and (not shape or shape[0] % 3):
-            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
-
-
 def resample(positions: Tensor, grid: int) -> Tensor:
     """Positions (1, 1 + n * n, width) for ``grid`` x ``grid`` patches, by DINOv2's own rule.
 
@@ -89,13 +83,12 @@ def resample(positions: Tensor, grid: int) -> Tensor:
     return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
 
 
-def encoder_config(frames: Mapping[str, Tensor], side: int) -> JsonObject:
+def dinov2(width: int, layers: int, patch: int, side: int) -> JsonObject:
     """The part ``encoder`` of a ``config.json``, for frames of ``side`` x ``side`` patches."""
-    width, _, patch, _ = frames[PATCHES].shape
     shape = {
         "_target_": "transformers.Dinov2Config",
         "hidden_size": width,
-        "num_hidden_layers": count(r"encoder\.layer\.(\d+)\.", frames),
+        "num_hidden_layers": layers,
         "num_attention_heads": max(1, width // DIM_HEAD),
         "patch_size": patch,
         "image_size": side * patch,

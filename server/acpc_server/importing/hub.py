@@ -6,9 +6,8 @@ import hashlib
 import json
 import os
 import re
-import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatch
 from http import HTTPStatus
 from pathlib import Path
@@ -30,21 +29,9 @@ from acpc_server.models import DEFAULT_LIMITS
 REPO = re.compile(r"hf:([\w.-]+/[\w.-]+)(?:@([\w./-]+))?")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 MAX_JSON_BYTES = 2**23
+SILENT_SECONDS = 30.0
 # Transfers of a file, each of which goes on with what is there.
 TRANSFERS = 5
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How slow an answer of the Hub may be.
-
-    A silence of so many seconds ends it, and so does an average below so many bytes a second once
-    it has lasted for some.
-    """
-
-    silent_seconds: float = 30.0
-    bytes_a_second: float = 1024.0
-    from_seconds: float = 60.0
 
 
 class Hub:
@@ -54,14 +41,14 @@ class Hub:
     not have.
     """
 
-    def __init__(self, repo: str, pace: Pace | None = None) -> None:
+    def __init__(self, repo: str) -> None:
         try:
             import huggingface_hub.utils  # noqa: PLC0415 - of an extra
         except ModuleNotFoundError:
             problem = f"an import from the Hub needs huggingface_hub: {install_line('hub')}"
             raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
         hub: Any = huggingface_hub
-        self._hub, self._repo, self._pace = hub, repo, pace or Pace()
+        self._hub, self._repo = hub, repo
         self._endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
         self._headers = hub.utils.build_hf_headers(library_name="acpc")
         self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
@@ -71,18 +58,15 @@ class Hub:
 
         What goes wrong is one sentence.
         """
-        hub, repo, pace = self._hub, self._repo, self._pace
-        given = {"headers": {**self._headers, **headers}, "timeout": pace.silent_seconds}
+        hub, repo, found = self._hub, self._repo, 0
+        given = {"headers": {**self._headers, **headers}, "timeout": SILENT_SECONDS}
         try:
-            started, found = time.monotonic(), 0
             with hub.utils.get_session().stream("GET", url, **given) as answer:
                 hub.utils.hf_raise_for_status(answer)
                 for part in answer.iter_bytes():  # as they come: a cut loses none
-                    found, waited = found + len(part), time.monotonic() - started
+                    found += len(part)
                     if found > most:
                         raise self._unavailable(f"{what} of more than {most} bytes")
-                    if waited > pace.from_seconds and found < pace.bytes_a_second * waited:
-                        raise self._unavailable(f"{what} at {found / waited:.0f} bytes a second")
                     yield answer.status_code, part
         except AcpcError:
             raise

@@ -15,17 +15,21 @@ from pathlib import Path
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.importing.backbones import DIM_HEAD, encoder_config, prepare_backbone
+from acpc_server.importing.backbones import DIM_HEAD, PATCHES, dinov2, prepare_backbone
 from acpc_server.importing.facts import (
     TENSORS,
+    Kind,
     Numbers,
     as_bytes,
     block_width,
+    check_modules,
     count,
     plain_number,
+    torch_kind,
 )
 from acpc_server.importing.reading import RunFile, read_bytes
 from acpc_server.importing.run_config import lookup
+from acpc_server.importing.world_model import FoundModel
 from acpc_server.models import JsonObject, Node, StateReader, StoredTensor, unsafe
 
 State = dict[str, Tensor]
@@ -39,15 +43,24 @@ KEYS = {
     **{f"predictor.{key}": f"predictor.{key}" for key in ("depth", "heads", "dim_head", "mlp_dim")},
 }  # fmt: skip
 ALWAYS = {"concat_dim": 1, "num_action_repeat": 1, "num_proprio_repeat": 1, "num_pred": 1}
-CLASSES = (
-    (r"predictor", r"(models\.vit\.ViTPredictor|.*\.prejepa\.module\.CausalPredictor)"),
-    (r"extra_encoders\.\w+",
-     r"(models\.proprio\.ProprioceptiveEmbedding|.*\.prejepa\.module\.Embedder)"),
-    (r"backbone", r"(dinov2\.models\.vision_transformer\.DinoVisionTransformer"
-                  r"|transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model)"),
-    (r"predictor\.transformer\.layers\.\d+\.1\.net\.2", r"torch\.nn\.modules\.activation\.GELU"),
-    (r"predictor\..*(norm|net\.0)", r"torch\.nn\.modules\.normalization\.LayerNorm"),
-)  # fmt: skip
+UNKNOWN, FAMILIES = "which is not known here", "DINO-WM has"
+LAYERS = r"predictor\.transformer\.layers\.\d+"
+KINDS = (
+    Kind("predictor", r"models\.vit\.ViTPredictor|.*\.prejepa\.module\.CausalPredictor", UNKNOWN),
+    Kind(
+        r"extra_encoders\.\w+",
+        r"models\.proprio\.ProprioceptiveEmbedding|.*\.prejepa\.module\.Embedder",
+        UNKNOWN,
+    ),
+    Kind(
+        "backbone",
+        r"dinov2\.models\.vision_transformer\.DinoVisionTransformer"
+        r"|transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model",
+        UNKNOWN,
+    ),
+    torch_kind(rf"{LAYERS}\.1\.net\.2", "GELU"),
+    torch_kind(r"predictor\..*(norm|net\.0)", "LayerNorm", eps=1e-5),
+)
 DINOV2_KEYS = (
     "hidden_size", "num_hidden_layers", "num_attention_heads", "mlp_ratio", "image_size",
     "patch_size", "layer_norm_eps", "hidden_act", "qkv_bias", "use_swiglu_ffn",
@@ -55,9 +68,9 @@ DINOV2_KEYS = (
 Finish = Callable[[State], State]
 
 
-def is_patch_model(file: RunFile) -> bool:
+def is_patch_model(found: FoundModel | None) -> bool:
     """Whether a file describes a model with slots beside its patches."""
-    return file.found is not None and "extra_encoders" in file.found.modules
+    return found is not None and "extra_encoders" in found.modules
 
 
 def plan_patches(
@@ -77,11 +90,13 @@ def plan_patches(
     """
     for file in files:
         numbers.filename, found = file.path.name, file.found
-        if found is None or not is_patch_model(file):
+        if found is None or not is_patch_model(found):
             raise unsafe(numbers.filename, "another model than the other files of the run")
         known = found.modules
-        _check_classes(known, numbers.filename)
-        _note(numbers, known, file)
+        if "extra_encoders.action" not in known:
+            raise unsafe(numbers.filename, "no action_encoder, without which no action is seen")
+        check_modules(KINDS, known, numbers.filename)
+        _note(numbers, file, found)
     for key, name in KEYS.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     for key, wanted in ALWAYS.items():
@@ -89,20 +104,18 @@ def plan_patches(
             raise unsafe(numbers.filename, f"{origin}: {key} is {held!r:.20}, not {wanted}")
     block_width(numbers)
     encoder, finish = _backbone(known, numbers, backbone, lookup(tree, "encoder.name"))
-    dim = numbers["predictor.dim"][0]
     keys = ("num_patches", "num_frames", "depth", "heads", "dim_head", "mlp_dim")
+    predictor = numbers.part("predictor", ("dim", *keys))
     slots = {
-        name: {"_target_": f"{PREJEPA}.Embedder", "emb_dim": numbers[f"{name}.emb_dim"][0],
-               "in_chans": numbers["action_encoder.input_dim" if name == "action"
-                                   else "proprio.in_chans"][0]}
+        name: {"_target_": f"{PREJEPA}.Embedder", "emb_dim": numbers.value(f"{name}.emb_dim"),
+               "in_chans": numbers.value(_inputs(name))}
         for name in _children(known, "extra_encoders")
     }  # fmt: skip
-    predictor = {key: numbers[f"predictor.{key}"][0] for key in keys}
     config = {
         "_target_": "stable_worldmodel.wm.PreJEPA",
         "history_size": predictor["num_frames"],
         "encoder": encoder,
-        "predictor": {"_target_": f"{PREJEPA}.CausalPredictor", "dim": dim, **predictor},
+        "predictor": {"_target_": f"{PREJEPA}.CausalPredictor", **predictor},
         "extra_encoders": {"_target_": "torch.nn.ModuleDict", "modules": slots},
     }
     return as_bytes(config), finish
@@ -113,75 +126,43 @@ def _children(known: Modules, path: str) -> list[str]:
     return [name for name in below if "." not in name]
 
 
-def _check_classes(known: Modules, filename: str) -> None:
-    if "extra_encoders.action" not in known:
-        raise unsafe(filename, "no action_encoder, without which no action is seen")
-    for path, module in known.items():
-        for pattern, kinds in CLASSES:
-            if re.fullmatch(pattern, path) and not re.fullmatch(kinds, module.kind):
-                raise unsafe(filename, f"{path} is a {module.kind!r:.80}, which is not known here")
-        eps, approximate = (module.attributes.get(key) for key in ("eps", "approximate"))
-        if approximate not in (None, "none"):
-            raise unsafe(filename, f"{path} is a GELU approximated by {approximate!r:.20}")
-        if path.startswith("predictor.") and eps not in (None, 1e-5):
-            raise unsafe(filename, f"{path}.eps is {eps!r:.40}, not 1e-05")
+def _inputs(slot: str) -> str:
+    """The number that says how wide the input of a slot is."""
+    return "action_encoder.input_dim" if slot == "action" else "proprio.in_chans"
 
 
-def _note(numbers: Numbers, known: Modules, file: RunFile) -> None:
+def _note(numbers: Numbers, file: RunFile, found: FoundModel) -> None:
     """Note what shapes and attributes say."""
-    tensors = file.found.tensors if file.found is not None else {}
 
-    def shape(name: str, axes: int) -> tuple[int, ...]:
-        stored = tensors.get(name)
-        if (
-            not isinstance(stored, StoredTensor)
-            or len(stored.shape) != axes
-            or not all(stored.shape)
-        ):
-            raise unsafe(numbers.filename, f"no tensor {name} of {axes} axes, as DINO-WM has")
-        return stored.shape
+    def shape(name: str, *says: str) -> tuple[int, ...]:
+        return numbers.shape(found.tensors, name, says, FAMILIES)
 
-    _, tokens, dim = shape("predictor.pos_embedding", 3)
+    tokens = shape("predictor.pos_embedding", "", "", "predictor.dim")[1]
     first = "predictor.transformer.layers.0"
-    inner = shape(f"{first}.0.to_qkv.weight", 2)[0] // 3
-    numbers.add("predictor.dim", dim, TENSORS)
-    numbers.add("predictor.mlp_dim", shape(f"{first}.1.net.1.weight", 2)[0], TENSORS)
-    depth = count(r"^predictor\.transformer\.layers\.(\d+)\.", tensors)
+    inner = shape(f"{first}.0.to_qkv.weight", "", "")[0] // 3
+    shape(f"{first}.1.net.1.weight", "predictor.mlp_dim", "")
+    depth = count(r"^predictor\.transformer\.layers\.(\d+)\.", found.tensors)
     numbers.add("predictor.depth", depth, TENSORS)
-    for path, module in known.items():
-        if not re.fullmatch(r"predictor\.transformer\.layers\.\d+\.0", path):
-            continue
-        heads, scale = (module.attributes.get(key) for key in ("heads", "scale"))
-        heads = plain_number(heads, f"{path}.heads", numbers.filename)
-        numbers.add("predictor.heads", heads, "the object")
-        width = int(inner // heads)
-        if not isinstance(scale, float) or not abs(scale * width**0.5 - 1) <= 1e-6:
-            raise unsafe(numbers.filename, f"{path}.scale is {scale!r:.40}, not {width} ** -0.5")
-        numbers.add("predictor.dim_head", width, "its tensors and heads")
-        mask = module.tensors.get("bias", module.hidden.get("bias"))
-        if not isinstance(mask, StoredTensor) or mask.shape != (1, 1, tokens, tokens):
-            raise unsafe(numbers.filename, f"{path}.bias is no mask of {tokens} tokens")
-        seen = _first_row(file, mask).count_nonzero()
-        numbers.add("predictor.num_patches", int(seen), "the object's mask")
+    for path, module in found.modules.items():
+        if re.fullmatch(rf"{LAYERS}\.0", path):
+            width = numbers.heads(path, module, inner)
+            numbers.add("predictor.dim_head", width, "its tensors and heads")
+            mask = module.tensors.get("bias", module.hidden.get("bias"))
+            if not isinstance(mask, StoredTensor) or mask.shape != (1, 1, tokens, tokens):
+                raise unsafe(numbers.filename, f"{path}.bias is no mask of {tokens} tokens")
+            row = replace(mask, shape=mask.shape[-1:], strides=mask.strides[-1:])
+            seen = file.tensors({"mask": row})["mask"].count_nonzero()
+            numbers.add("predictor.num_patches", int(seen), "the object's mask")
     patches = numbers.need("predictor.num_patches", "it has no layers")
     if not patches or tokens % patches or math.isqrt(patches) ** 2 != patches:
         problem = f"{tokens} positions and {patches} patches a frame, not a square number of them"
         raise unsafe(numbers.filename, problem)
     numbers.add("predictor.num_frames", tokens // patches, TENSORS)
-    for name in _children(known, "extra_encoders"):
-        wide, inputs, kernel = shape(f"extra_encoders.{name}.patch_embed.weight", 3)
-        if name not in {"action", "proprio"} or kernel != 1:
+    for name in _children(found.modules, "extra_encoders"):
+        embedder = f"extra_encoders.{name}.patch_embed.weight"
+        if (kernel := shape(embedder, "", "", "")[2]) != 1 or name not in {"action", "proprio"}:
             raise unsafe(numbers.filename, f"a slot {name!r:.40} over {kernel} frames")
-        named = "action_encoder.input_dim" if name == "action" else "proprio.in_chans"
-        numbers.add(named, inputs, TENSORS)
-        numbers.add(f"{name}.emb_dim", wide, TENSORS)
-
-
-def _first_row(file: RunFile, mask: StoredTensor) -> Tensor:
-    assert file.archive is not None  # noqa: S101 - its caller has a tensor of it
-    row = replace(mask, shape=mask.shape[-1:], strides=mask.strides[-1:])
-    with file.opened():
-        return file.archive.tensors({"mask": row})["mask"]
+        shape(embedder, f"{name}.emb_dim", _inputs(name), "")
 
 
 def _backbone(
@@ -190,10 +171,20 @@ def _backbone(
     """The config's part ``encoder``, and what gives the tensors of a file their backbone."""
     filename, held = numbers.filename, known.get("backbone")
     if held is not None and held.kind.startswith("transformers."):
-        return _huggingface(held), lambda state: state
-    side = math.isqrt(numbers["predictor.num_patches"][0])
+        # The config that a Dinov2Model was made from, which loading checks.
+        config = held.attributes.get("config", {})
+        plain = {key: config[key] for key in DINOV2_KEYS if isinstance(config.get(key), PLAIN)}
+        made = {"_target_": "transformers.Dinov2Config", **plain}
+        return {"_target_": "transformers.Dinov2Model", "config": made}, lambda state: state
+    side = math.isqrt(numbers.value("predictor.num_patches"))
     if held is not None:
-        return _trained(known, numbers, side), lambda state: _with_own(state, filename, side)
+
+        def finish(state: State) -> State:
+            own = {key.removeprefix(OWN): x for key, x in state.items() if key.startswith(OWN)}
+            kept = {key: x for key, x in state.items() if not key.startswith(OWN)}
+            return kept | _own(prepare_backbone(filename, own, side))
+
+        return _trained(known, numbers, side), finish
     if not backbone:
         what = f"{named!r:.40} by the run's config" if isinstance(named, str) else "a DINOv2"
         raise InvalidArgument(
@@ -206,14 +197,19 @@ def _backbone(
     stored = StateReader(place.name, read_bytes(place), {}).tensors
     frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
-    named = {f"{OWN}{key}": tensor for key, tensor in frames.items()}
-    return encoder_config(frames, side), lambda state: state | named
+    width, _, patch, _ = frames[PATCHES].shape
+    encoder = dinov2(width, count(r"encoder\.layer\.(\d+)\.", frames), patch, side)
+    return encoder, lambda state: state | _own(frames)
+
+
+def _own(frames: State) -> State:
+    return {f"{OWN}{key}": tensor for key, tensor in frames.items()}
 
 
 def _trained(known: Modules, numbers: Numbers, side: int) -> JsonObject:
     """The config of a DINOv2 that was trained too, and so lies in the file."""
     slots = sum(value for name, (value, _) in numbers.items() if name.endswith(".emb_dim"))
-    width = numbers["predictor.dim"][0] - slots
+    width = numbers.value("predictor.dim") - slots
     blocks = _children(known, "backbone.blocks")
     attended = (known.get(f"backbone.blocks.{one}.attn") for one in blocks)
     heads = (one and one.attributes.get("num_heads") for one in attended)
@@ -221,24 +217,4 @@ def _trained(known: Modules, numbers: Numbers, side: int) -> JsonObject:
         raise unsafe(numbers.filename, f"heads of the encoder are not of {DIM_HEAD} coordinates")
     patch = known["backbone"].attributes.get("patch_size")
     patch = plain_number(patch, "encoder.patch_size", numbers.filename)
-    shape = {
-        "_target_": "transformers.Dinov2Config", "hidden_size": width, "patch_size": patch,
-        "num_hidden_layers": len(blocks), "num_attention_heads": width // DIM_HEAD,
-        "image_size": side * int(patch),
-    }  # fmt: skip
-    return {"_target_": "transformers.Dinov2Model", "config": shape}
-
-
-def _with_own(state: State, filename: str, side: int) -> State:
-    own = {key.removeprefix(OWN): state[key] for key in state if key.startswith(OWN)}
-    kept = {key: state[key] for key in state if not key.startswith(OWN)}
-    prepared = prepare_backbone(filename, own, side)
-    return kept | {f"{OWN}{key}": prepared[key] for key in prepared}
-
-
-def _huggingface(held: Node) -> JsonObject:
-    """The config that a Dinov2Model was made from, which loading checks."""
-    config = held.attributes.get("config", {})
-    known = {key: config[key] for key in DINOV2_KEYS if isinstance(config.get(key), PLAIN)}
-    made = {"_target_": "transformers.Dinov2Config", **known}
-    return {"_target_": "transformers.Dinov2Model", "config": made}
+    return dinov2(width, len(blocks), int(patch), side)

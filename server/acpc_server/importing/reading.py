@@ -4,48 +4,42 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from torch import Tensor
+
 from acpc_server.errors import FailedPrecondition, NotFound, UnsafeCheckpoint
 from acpc_server.importing.sources import Run, epoch_in
-from acpc_server.importing.world_model import FoundModel, find
-from acpc_server.models import DEFAULT_LIMITS, Archive, check_container, read_open
+from acpc_server.importing.world_model import FoundModel, Records, find
+from acpc_server.models import DEFAULT_LIMITS, Archive, StateReader, check_container, read_open
 
 
 @dataclass(frozen=True)
 class RunFile:
     """A weights file that was looked through, and the name of what it becomes.
 
-    ``archive`` and ``found`` are None for safetensors, which hold nothing but tensors.
+    ``found`` is None for safetensors, which hold nothing but tensors.
     """
 
     path: Path
-    archive: Archive | None
     found: FoundModel | None
     epoch: int | None
     target: str
     size: int
     sha256: str
 
-    @contextmanager
-    def opened(self) -> Iterator[bytes]:
-        """Read the file again, for ``archive`` to make tensors of.
+    def tensors(self, records: Records | None = None) -> dict[str, Tensor]:
+        """Read the file again, and make the model's tensors, or others of it.
 
         Raises FailedPrecondition: It was written to meanwhile.
         """
         data = read_bytes(self.path)
         if hashlib.sha256(data).hexdigest() != self.sha256:
             raise FailedPrecondition(f"{self.path.name}: changed while it was read; try again")
-        if self.archive is not None:
-            self.archive.data = data
-        try:
-            yield data
-        finally:
-            if self.archive is not None:
-                self.archive.release()
+        if self.found is None:
+            return StateReader(self.path.name, data, {}).tensors
+        return self.found.archive.tensors(records or self.found.tensors, data)
 
 
 def read_run(run: Run, key: str = "") -> list[RunFile]:
@@ -79,13 +73,8 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _read(path: Path, key: str) -> RunFile:
-    epoch = epoch_in(path.name)
+    epoch, data = epoch_in(path.name), read_bytes(path)
     plain = "".join(x if x.isalnum() or x in "-_." else "_" for x in path.stem)[:100]
     target = f"weights_{plain}.pt" if epoch is None else f"weights_epoch_{epoch}.pt"
-    data = read_bytes(path)
-    archive = None if path.suffix == ".safetensors" else Archive(path.name, data)
-    found = find(archive, key) if archive is not None else None
-    if archive is not None:
-        archive.release()
-    digest = hashlib.sha256(data).hexdigest()
-    return RunFile(path, archive, found, epoch, target, len(data), digest)
+    found = None if path.suffix == ".safetensors" else find(Archive(path.name, data), key)
+    return RunFile(path, found, epoch, target, len(data), hashlib.sha256(data).hexdigest())

@@ -8,6 +8,7 @@ Two forms are known: flat keys, as the paper's released code has them (``img_siz
 from __future__ import annotations
 
 import re
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from acpc.datasets import plain_yaml
 
 from acpc_server.errors import UnsafeCheckpoint
 from acpc_server.importing.facts import HEADS, Numbers
+from acpc_server.importing.jepa import KEYS
 from acpc_server.models import VIT_SIZES, JsonObject, read_config, unsafe
 
 MAX_BYTES, MAX_NESTING, MAX_STEPS = 1 << 18, 16, 8
@@ -25,15 +27,6 @@ FLAT = {
     "img_size": "encoder.image_size", "patch_size": "encoder.patch_size",
     "wm.history_size": "predictor.num_frames", "wm.embed_dim": "predictor.input_dim",
     **{f"predictor.{key}": f"predictor.{key}" for key in ("depth", "heads", "dim_head", "mlp_dim")},
-}  # fmt: skip
-# Keys of the tree's parts, which have the numbers' own names.
-TREE = {
-    "encoder": ("image_size", "patch_size", "hidden_size", "num_hidden_layers",
-                "num_attention_heads", "intermediate_size", "layer_norm_eps"),
-    "predictor": ("num_frames", "input_dim", "hidden_dim", "output_dim", "depth", "heads",
-                  "dim_head", "mlp_dim"),
-    "action_encoder": ("input_dim", "smoothed_dim", "emb_dim", "mlp_scale"),
-    **{head: ("input_dim", "hidden_dim", "output_dim") for head in HEADS},
 }  # fmt: skip
 EVERYWHERE = {"data.dataset.frameskip": "frameskip", "frameskip": "frameskip",
               "wm.action_dim": "action_dim", "image_noise": "augmentation"}  # fmt: skip
@@ -76,7 +69,7 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
     target = str(model.get("_target_", ""))
     if target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
         raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
-    for part, keys in TREE.items():
+    for part, keys in KEYS.items():  # the tree's parts have the numbers' own names
         for key in keys:
             found = _number(lookup(tree, f"model.{part}.{key}"))
             numbers.add(f"{part}.{key}", found, f"{origin}, model.{part}.{key}")
@@ -94,12 +87,16 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
 
 def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
     """Return the value at a dotted path, following plain references; None: none, or not plain."""
+
+    def within(found: Any, step: str) -> Any:  # noqa: ANN401
+        return found.get(step) if isinstance(found, dict) else None
+
     found: Any = tree
     for _ in range(MAX_STEPS):
         for step in path.split("."):
             if isinstance(found, str) and (reference := REFERENCE.fullmatch(found)):
-                found = lookup_once(tree, reference[1])
-            found = found.get(step) if isinstance(found, dict) else None
+                found = reduce(within, reference[1].split("."), tree)
+            found = within(found, step)
         if not isinstance(found, str) or "${" not in found:
             return None if found == "???" else found
         reference = REFERENCE.fullmatch(found)
@@ -107,14 +104,6 @@ def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
             return None
         path, found = reference[1], tree
     return None
-
-
-def lookup_once(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
-    """Return the value at a dotted path, without following references."""
-    found: Any = tree
-    for step in path.split("."):
-        found = found.get(step) if isinstance(found, dict) else None
-    return found
 
 
 def _size(numbers: Numbers, size: object, origin: str) -> None:

@@ -6,20 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.importing.facts import (
-    Numbers,
-    as_bytes,
-    as_config,
-    check_classes,
-    family_of,
-    from_object,
-    from_tensors,
-)
-from acpc_server.importing.world_model import PARTS, FoundModel
-from acpc_server.importing.writing import model_tensors
+from acpc_server.importing.facts import Numbers
+from acpc_server.importing.jepa import as_config, family_of, model_tensors, note_model
+from acpc_server.importing.world_model import PARTS, Records
 from acpc_server.models import (
     CONFIG_NAME,
     ModelCard,
@@ -55,19 +47,19 @@ def save_checkpoint(model: nn.Module, folder: str | Path) -> ModelCard:
         raise InvalidArgument("model", f"{found}; {wanted}")
     if any(x.is_meta for x in inner.state_dict().values()):
         raise InvalidArgument("model", "found tensors of the meta device, wanted their values")
-    state = {_plain(name): x.detach().cpu() for name, x in inner.state_dict().items()}
+    whole = {_plain(name): x.detach().cpu() for name, x in inner.state_dict().items()}
     modules = {_plain(name): _described(x) for name, x in inner.named_modules()}
-    check_classes(modules, _NAME)
-    state, numbers = model_tensors(state), Numbers(_NAME)
-    held: Any = {name: _stored(tensor) for name, tensor in state.items()}
-    from_tensors(numbers, held)
-    from_object(numbers, modules)
+    state, numbers = model_tensors(whole), Numbers(_NAME)
+    held: Records = {
+        name: StoredTensor(str(x.dtype), "", x.numel(), 0, tuple(x.shape), x.stride())
+        for name, x in state.items()
+    }
+    note_model(numbers, held, modules)
     beside = {name for name, _ in model.named_children()}
-    family = family_of(FoundModel(held, modules, "", beside)) or "lewm"  # both compute the same
-    config = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in state)
+    family = family_of(modules, beside) or "lewm"  # both compute the same
     target = Path(folder)
     with new_folder(target) as made:
-        (made / CONFIG_NAME).write_bytes(as_bytes(config))
+        (made / CONFIG_NAME).write_bytes(as_config(numbers, family, held))
         save_weights(state, made / "weights.pt")
         return load_checkpoint(made.parent, made.name, device=torch.device("cpu")).card
 
@@ -88,8 +80,3 @@ def _described(module: nn.Module) -> Node:
     if hasattr(config, "to_dict"):
         known["config"] = config.to_dict()
     return Node(0, _class_of(module), {}, {}, known)
-
-
-def _stored(tensor: Tensor) -> StoredTensor:
-    kind, shape = str(tensor.dtype), tuple(tensor.shape)
-    return StoredTensor(kind, "", tensor.numel(), 0, shape, tensor.stride())

@@ -32,6 +32,7 @@ class FoundModel:
     """A world model found in a file.
 
     Attributes:
+        archive: The file.
         tensors: By name, as ``state_dict()`` would give them.
         modules: Of a network by their paths in it, its root among them; none: plain tensors alone.
         path: Where in the file it lies.
@@ -40,6 +41,7 @@ class FoundModel:
         epoch: What the file itself says, or None.
     """
 
+    archive: Archive
     tensors: Records
     modules: dict[str, Node] = field(default_factory=dict)
     path: str = ""
@@ -63,7 +65,13 @@ def _find_module(archive: Archive, key: str) -> FoundModel | None:
     """The outermost module, or the one at a path; two at one depth are an error."""
     nodes, filename = archive.nodes, archive.filename
     modules = {path for path, node in nodes.items() if node.kind != "dict"}
-    hits = [path for path in nodes if _is_model(path, nodes, modules)]
+
+    def is_model(path: str) -> bool:
+        kinds = (("predictor", "action_encoder"),) if nodes[path].kind == "dict" else MODELS
+        at = f"{path}." if path else ""
+        return any(all(f"{at}{part}" in modules for part in parts) for parts in kinds)
+
+    hits = [path for path in nodes if is_model(path)]
     if key:
         hits = [path for path in hits if path == key]
     elif not hits and modules and not any(
@@ -80,11 +88,6 @@ def _find_module(archive: Archive, key: str) -> FoundModel | None:
         names = " and ".join(hit.path for hit in found[:2])
         raise unsafe(filename, f"holds two world models, {names}; name one with --weights-key")
     return found[0]
-
-
-def _is_model(path: str, nodes: dict[str, Node], modules: set[str]) -> bool:
-    kinds = (("predictor", "action_encoder"),) if nodes[path].kind == "dict" else MODELS
-    return any(all(_join(path, part) in modules for part in parts) for parts in kinds)
 
 
 def _module_at(archive: Archive, path: str) -> FoundModel:
@@ -110,7 +113,7 @@ def _module_at(archive: Archive, path: str) -> FoundModel:
                   if not parent or name.startswith(f"{parent}.")}  # fmt: skip
         beside |= set(nodes[parent].attributes) if parent in nodes else set()
     others = sorted(filter(AVERAGES.search, beside))
-    return FoundModel(tensors, modules, path, beside, others)
+    return FoundModel(archive, tensors, modules, path, beside, others)
 
 
 def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
@@ -164,8 +167,4 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
     if not tensors:
         raise unsafe(filename, "holds no tensors")
     archive.check(tensors)
-    return FoundModel(tensors, {}, path, beside, others)
-
-
-def _join(path: str, name: str) -> str:
-    return f"{path}.{name}" if path else name
+    return FoundModel(archive, tensors, {}, path, beside, others)

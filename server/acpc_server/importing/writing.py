@@ -7,22 +7,14 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
-from acpc_server.importing.facts import (
-    Numbers,
-    as_bytes,
-    as_config,
-    block_width,
-    check_classes,
-    family_of,
-    from_object,
-    from_tensors,
-)
+from acpc_server.importing.facts import Numbers, block_width
+from acpc_server.importing.jepa import as_config, family_of, model_tensors, note_model
 from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patches
 from acpc_server.importing.reading import RunFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
@@ -34,7 +26,6 @@ from acpc_server.models import (
     SHARD,
     JsonObject,
     ModelCard,
-    StateReader,
     load_checkpoint,
     new_folder,
     save_weights,
@@ -42,9 +33,7 @@ from acpc_server.models import (
 )
 
 SOURCE_NAME = "source.json"
-PARTS = ("encoder.", "predictor.", "action_encoder.", "projector.", "pred_proj.")
 CPU = torch.device("cpu")
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,21 +77,17 @@ def plan_import(
         return ImportPlan(run.config.read_bytes(), str(tree["_target_"]), numbers)
     if bare := [file.path.name for file in files if file.found is None]:
         raise UnsafeCheckpoint(f"{bare[0]}: safetensors without a config.json beside it")
-    if any(is_patch_model(file) for file in files):
+    if any(is_patch_model(file.found) for file in files):
         config, finish = plan_patches(files, numbers, tree, origin, str(asked["backbone"] or ""))
         return ImportPlan(config, "prejepa", numbers, finish)
     families = {str(asked["family"]): "--family"} if asked.get("family") else {}
     tensors: Records = {}
     for file in files:
-        assert file.found is not None  # noqa: S101 - as checked above
-        numbers.filename = file.path.name
-        if file.found.modules:
-            check_classes(file.found.modules, file.path.name)
-        tensors = model_tensors(file.found.tensors) or file.found.tensors
-        from_tensors(numbers, tensors)
-        if file.found.modules:
-            from_object(numbers, file.found.modules)
-        if family := family_of(file.found):
+        found, numbers.filename = file.found, file.path.name
+        assert found is not None  # noqa: S101 - as checked above
+        tensors = model_tensors(found.tensors) or found.tensors
+        note_model(numbers, tensors, found.modules)
+        if family := family_of(found.modules, found.beside):
             families.setdefault(family, file.path.name)
     from_run_config(numbers, tree, origin)
     if len(families) > 1:
@@ -112,8 +97,7 @@ def plan_import(
     family, place = next(iter(families.items()), unsaid)
     numbers.add("family", family, place)
     block_width(numbers)
-    made = as_config(numbers, family, mask_token="encoder.embeddings.mask_token" in tensors)
-    return ImportPlan(as_bytes(made), family, numbers, model_tensors)
+    return ImportPlan(as_config(numbers, family, tensors), family, numbers, model_tensors)
 
 
 def write_import(
@@ -182,12 +166,7 @@ def _record(run: Run, plan: ImportPlan, written: dict[str, JsonObject]) -> JsonO
 
 def _read(file: RunFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObject]:
     """The tensors of a file, and what is recorded of it."""
-    with file.opened() as data:
-        if file.archive is None or file.found is None:
-            state = StateReader(file.path.name, data, {}).tensors
-        else:
-            state = file.archive.tensors(file.found.tensors)
-    state, sha = plan.finish(state), hashlib.sha256()
+    state, sha = plan.finish(file.tensors()), hashlib.sha256()
     for name, tensor in state.items():
         sha.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
         sha.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
@@ -197,8 +176,3 @@ def _read(file: RunFile, plan: ImportPlan) -> tuple[dict[str, Tensor], JsonObjec
         record |= {"lies_at": file.found.path, "epoch_stored": file.found.epoch,
                    "left_out": file.found.others}  # fmt: skip
     return state, record
-
-
-def model_tensors(tensors: Mapping[str, T]) -> dict[str, T]:
-    """Those of the parts that predict; what a training model holds besides is left out."""
-    return {name: tensor for name, tensor in tensors.items() if name.startswith(PARTS)}

@@ -10,6 +10,7 @@ from acpc.contract import (
     DrawsBound,
     PerturbationSet,
     SelectionCertificate,
+    SoftmaxBounds,
     ViewCertificate,
     Views,
     grids,
@@ -20,8 +21,8 @@ from torch import Tensor
 from acpc_server.encoding import all_views
 from acpc_server.evidence import most_uncertified
 from acpc_server.interactive.moment import Moment
-from acpc_server.interactive.pieces import Measures, chained, softmax_bounds
-from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, updates
+from acpc_server.interactive.pieces import Measures
+from acpc_server.numerics import consistency, cost_bounds, linear_quantiles, objectives, updates
 from acpc_server.perturb import is_stochastic
 
 QUANTILE = 0.90
@@ -42,8 +43,11 @@ def certify_views(
     top1 = _selections(cost_bounds.top1_certificate(bounds))
     elite = _selections(cost_bounds.elite_certificate(bounds, elites)) if elites else None
     stay = _selections(updates.kept_certificate(bounds, elites, kept)) if kept else None
-    softmax = softmax_bounds(moment, bounds, pool, elites)
-    through = chained(bounds, acpc, weights)
+    softmax = _softmax_bounds(moment, bounds, pool, elites)
+    if isinstance(bounds, objectives.ObjectiveBounds):
+        through = objectives.chained_objective_bounds(bounds, acpc, weights)
+    else:
+        through = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
     return [
         ViewCertificate(
             spec_index=0,
@@ -141,6 +145,18 @@ def largest_severity(found: Sequence[tuple[float, bool]]) -> float | None:
             break
         largest = severity
     return largest
+
+
+def _softmax_bounds(
+    moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
+) -> list[SoftmaxBounds] | None:
+    """Bound the softmax mean of one pool under each view; None where none is asked for."""
+    if moment.temperature is None:
+        return None
+    chosen = cost_bounds.elite_indices(bounds.clean_costs, elites) if elites else None
+    found = updates.softmax_update(bounds, pool, moment.temperature, chosen)
+    ends = found.lower.numpy(), found.upper.numpy()
+    return [*map(SoftmaxBounds, *ends, found.displacement.tolist(), found.total_variation.tolist())]
 
 
 def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from acpc.arrays import NDArray
 from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
@@ -19,7 +17,6 @@ from acpc_server.interactive.certificates import certified_severities, certify_v
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
-    Rolled,
     choices_of,
     clean_gaps,
     costs_of,
@@ -37,17 +34,6 @@ from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
 from acpc_server.scheduling import RequestContext, Work
 
 
-def certify_pool(
-    opened: Moment | EncodedMoment,
-    candidates: np.ndarray,
-    context: RequestContext,
-    given: CandidatePool | None = None,
-) -> PoolCertificate:
-    """Certify in this thread; raises as :func:`pool_work`, and as :meth:`DeviceClient.run`."""
-    moment = opened.asked if isinstance(opened, EncodedMoment) else opened
-    return moment.engine.run(pool_work(opened, candidates, context, given), context)
-
-
 def pool_work(
     opened: Moment | EncodedMoment,
     candidates: np.ndarray,
@@ -63,133 +49,111 @@ def pool_work(
     ResourceExhausted: It would be late. The work raises FailedPrecondition: A prediction is not
     finite.
     """
-    moment = opened.asked if isinstance(opened, EncodedMoment) else opened
+    moment = opened if isinstance(opened, Moment) else opened.asked
     check_pool(moment, candidates.shape)
-    horizon, engine = candidates.shape[1], moment.engine
+    count, horizon = candidates.shape[:2]
     pool = torch.from_numpy(candidates)
     weights = consistency.horizon_weights(moment.weights, horizon)  # (H,)
-    cost = pool_cost(moment, pool, given)
-    asked = _Request(opened, pool, weights, cost, choices_of(pool, given))
-    rows = moment.histories * len(pool)
-    most = pool_rows_per_call(engine.device.type, moment.card, horizon)
+    cost, choices = pool_cost(moment, pool, given), choices_of(pool, given)
+    asked = _Pool(opened, moment, pool, weights, cost, choices, context, given)
+    most = pool_rows_per_call(moment.engine.device.type, moment.card, horizon)
     most = min(most, group_size(moment, 1, horizon))
-    calls, drawing = pool_calls(moment, rows, horizon), 0.0
+    calls, drawing = pool_calls(moment, moment.histories * count, horizon), 0.0
     if isinstance(opened, Moment):
-        drawing = opened.price(context, calls)
+        drawing, sources = opened.price(context, calls), opened.sources
+        # Frames to encode count as their share of a call.
+        frames = opened.encoder.frames_per_call(moment.model, moment.request.history)
+        rows = (1 + len(sources.views)) * count + math.ceil(sources.frames / frames * most)
     else:
         context.price(calls)
-    shape = moment.request.history.shape, candidates.shape
-    return Work(
-        "pool",
-        (moment.mode, id(moment.checkpoint.model), *shape),
-        asked,
-        _measure,
-        rows=asked.rows(most),
-        max_rows=most,
-        drawing=drawing,
-        finish=partial(_certificate, asked, candidates, context, given),
-    )
+        rows = (1 + len(opened.views)) * count
+    kind = moment.mode, id(moment.model), moment.request.history.shape, candidates.shape
+    return Work("pool", kind, None, asked.measure, rows, most, drawing, asked.certificate)
 
 
-def _certificate(
-    asked: _Request,
-    candidates: np.ndarray,
-    context: RequestContext,
-    given: CandidatePool | None,
-    measured: _Pool,
-) -> PoolCertificate:
-    encoded, order, pool = measured.moment, measured.order, asked.pool
-    moment = encoded.asked
-    views = tuple(replace(measured.views[row], **view._asdict()) for view, row in encoded.view_rows)
-    top1 = [view.top1.certified for view in views]
-    elite = [view.elite is not None and view.elite.certified for view in views]
-    answer = PoolCertificate(
-        clean_costs=measured.costs.numpy(),
-        clean_winner=order[0],
-        clean_elites=order[: moment.elite_count],
-        views=views,
-        top1_certified_fraction=sum(top1) / len(views),
-        elite_certified_fraction=sum(elite) / len(views),
-        certified_severities=certified_severities(moment.asked_views, top1=top1, elite=elite),
-        receipt=moment.receipt(moment.selection, candidates, given, measured.program),
-        clean_gaps=clean_gaps(measured.costs, moment.elite_count, asked.choices),
-        softmax_mean=_softmax_mean(moment, measured, pool),
-        top1_may_change=may_change(moment.asked_views, top1),
-        elite_may_change=may_change(moment.asked_views, elite) if moment.elite_count else (),
-        distinct_candidates=len(pool)
-        if asked.choices is None
-        else len(set(asked.choices.tolist())),
-    )
-    moment.tally.count_pool(answer, encoded.moved, encoded.motion, context)
-    return answer
-
-
-class _Request(NamedTuple):
-    """A pool to measure."""
-
-    opened: Moment | EncodedMoment
-    pool: Tensor  # candidates, float32 (J, H, block width)
-    weights: Tensor  # of the horizon, float64 (H,)
-    cost: PoolCost | None  # None: the squared distance of the last step
-    choices: Tensor | None  # of :func:`choices_of`
-
-    def rows(self, most: int) -> int:
-        """Return histories x candidates, and frames to encode as their share of ``most``."""
-        moment = self.opened
-        if isinstance(moment, EncodedMoment):
-            return (1 + len(moment.views)) * len(self.pool)
-        assert moment.encoder is not None  # noqa: S101 - it is to be encoded
-        sources, model = moment.sources, moment.checkpoint.model
-        frames = sources.frames / moment.encoder.frames_per_call(model, moment.request.history)
-        return (1 + len(sources.views)) * len(self.pool) + math.ceil(frames * most)
-
-
-class _Pool(NamedTuple):
+class _Measured(NamedTuple):
     """A measured pool."""
 
     moment: EncodedMoment
     costs: Tensor  # clean, float64 (J,)
-    order: tuple[int, ...]  # the elites, or the winner, of lowest clean cost first
+    order: list[int]  # the elites, or the winner, of lowest clean cost first
     views: list[ViewCertificate]  # of the views that differ, each as view (0, row)
     program: str | None  # of the call's context
 
 
-def _measure(requests: Sequence[_Request], context: RequestContext) -> list[_Pool]:
-    """Measure the pool of the one request, a piece of candidates and a group of views at a time."""
-    ((opened, pool, weights, cost, choices),) = requests
-    encoded = opened if isinstance(opened, EncodedMoment) else opened.encoded(context)
-    moment, k, (count, horizon) = encoded.asked, encoded.asked.elite_count, pool.shape[:2]
-    histories = torch.cat([encoded.clean[None], encoded.views])
-    goals = torch.cat([encoded.goal[None], encoded.goals])
-    group = min(group_size(moment, count, horizon), len(histories))
-    costs: list[Tensor] = []
-    groups: list[list[Measures]] = [[] for _ in range(0, len(histories), group)]
-    for piece in pieces_of(moment, group, count, horizon):
-        part, own = pool[None, piece], cost and cost.of(piece)
-        clean: Tensor | None = None
-        given = (torch.split(each, group) for each in (histories, goals))
-        for found, starts, ends in zip(groups, *given, strict=True):
-            rollouts, others, moved = encoded.rollout(starts, part, context), starts, ends
-            if clean is None:  # the clean history is the first
-                clean, others, rollouts, moved = rollouts[0], starts[1:], rollouts[1:], ends[1:]
-                costs.append(costs_of(moment, own, clean, encoded.goal))
-            rollouts = share_clean(others, encoded.clean, rollouts, clean)
-            found.append(measure(moment, Rolled(clean, rollouts, encoded.goal, moved), own))
-    whole = join_costs(costs, choices)
-    views = [
-        view
-        for found in groups
-        for view in certify_views(moment, join_measures(found, choices), weights, k, pool)
-    ]
-    order = cost_bounds.elite_indices(whole, max(1, k)).tolist()
-    return [_Pool(encoded, whole, tuple(order), views, context.program)]
+@dataclass(frozen=True)
+class _Pool:
+    """A pool of one request."""
 
+    opened: Moment | EncodedMoment
+    moment: Moment
+    pool: Tensor  # candidates, float32 (J, H, block width)
+    weights: Tensor  # of the horizon, float64 (H,)
+    cost: PoolCost | None  # None: the squared distance of the last step
+    choices: Tensor | None  # of :func:`choices_of`
+    context: RequestContext
+    given: CandidatePool | None
 
-def _softmax_mean(moment: Moment, measured: _Pool, pool: Tensor) -> NDArray[np.float64] | None:
-    """Compute the softmax mean of the clean costs, over any elite set, where it is asked for."""
-    if moment.temperature is None:
-        return None
-    elites = torch.tensor(measured.order) if moment.elite_count else None
-    found = updates.softmax_mean(measured.costs, pool, moment.temperature, elites)
-    mean: NDArray[np.float64] = found.numpy()
-    return mean
+    def measure(self, _: Sequence[None], context: RequestContext) -> list[_Measured]:
+        """Measure the pool, a piece of candidates and a group of views at a time."""
+        moment, pool, opened = self.moment, self.pool, self.opened
+        encoded = opened.encoded(context) if isinstance(opened, Moment) else opened
+        count, horizon = pool.shape[:2]
+        histories = torch.cat([encoded.clean[None], encoded.views])
+        goals = torch.cat([encoded.goal[None], encoded.goals])
+        group = min(group_size(moment, count, horizon), len(histories))
+        costs: list[Tensor] = []
+        groups: list[list[Measures]] = [[] for _ in range(0, len(histories), group)]
+        for piece in pieces_of(moment, group, count, horizon):
+            part, own = pool[None, piece], self.cost and self.cost.of(piece)
+            clean: Tensor | None = None
+            split = (torch.split(each, group) for each in (histories, goals))
+            for found, starts, ends in zip(groups, *split, strict=True):
+                rollouts, others, moved = encoded.rollout(starts, part, context), starts, ends
+                if clean is None:  # the clean history is the first
+                    clean, others, rollouts, moved = rollouts[0], starts[1:], rollouts[1:], ends[1:]
+                    costs.append(costs_of(moment, own, clean, encoded.goal))
+                rollouts = share_clean(others, encoded.clean, rollouts, clean)
+                found.append(measure(encoded, own, clean, rollouts, moved))
+        whole, k = join_costs(costs, self.choices), moment.elite_count
+        views = [
+            view
+            for found in groups
+            for view in certify_views(
+                moment, join_measures(found, self.choices), self.weights, k, pool
+            )
+        ]
+        order = cost_bounds.elite_indices(whole, max(1, k)).tolist()
+        return [_Measured(encoded, whole, order, views, context.program)]
+
+    def certificate(self, found: _Measured) -> PoolCertificate:
+        """Make the answer, and count it."""
+        moment, order, k = self.moment, found.order, self.moment.elite_count
+        views = tuple(
+            replace(found.views[row], spec_index=view.spec_index, draw=view.draw)
+            for view, row in found.moment.view_rows
+        )
+        top1 = [view.top1.certified for view in views]
+        elite = [view.elite is not None and view.elite.certified for view in views]
+        mean = None  # of a softmax, over any elite set
+        if moment.temperature is not None:
+            elites = torch.tensor(order) if k else None
+            mean = updates.softmax_mean(found.costs, self.pool, moment.temperature, elites).numpy()
+        distinct = len(self.pool) if self.choices is None else len({*self.choices.tolist()})
+        answer = PoolCertificate(
+            clean_costs=found.costs.numpy(),
+            clean_winner=order[0],
+            clean_elites=tuple(order[:k]),
+            views=views,
+            top1_certified_fraction=sum(top1) / len(views),
+            elite_certified_fraction=sum(elite) / len(views),
+            certified_severities=certified_severities(moment.asked_views, top1=top1, elite=elite),
+            receipt=moment.receipt(moment.selection, self.pool.numpy(), self.given, found.program),
+            clean_gaps=clean_gaps(found.costs, k, self.choices),
+            softmax_mean=mean,
+            top1_may_change=may_change(moment.asked_views, top1),
+            elite_may_change=may_change(moment.asked_views, elite) if k else (),
+            distinct_candidates=distinct,
+        )
+        moment.tally.count_pool(answer, found.moment.shifts, self.context)
+        return answer

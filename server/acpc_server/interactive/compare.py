@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -23,7 +23,6 @@ from torch import Tensor
 
 from acpc_server.encoding import (
     ArraysDigest,
-    EncodedHistories,
     HistoryEncoder,
     HistorySources,
     check_block_width,
@@ -56,20 +55,10 @@ class _Pair:
     weights: Tensor  # of the horizon, float64 (H,)
 
 
-class _ViewDistances(NamedTuple):
-    """Distances of one view, as in :class:`PairResult`."""
-
-    acpc: float
-    acpc_one_step: float
-    step_distances: tuple[float, ...]
-    encoder_shift: float
-    error_drift: ErrorDrift | None
-
-
 class _Measured(NamedTuple):
     """One request of a device call, measured."""
 
-    views: Sequence[_ViewDistances]
+    views: list[tuple[Any, ...]]  # :class:`PairResult` of each distinct view, from ``acpc`` on
     program: str | None  # of the call's context
 
 
@@ -96,11 +85,13 @@ class PairComparer:
         not finite.
         """
         model, mode = checkpoint.model, request.numeric_mode or NumericMode.FP32
-        horizon = len(request.action_blocks) - len(request.history) + 1
+        blocks = request.action_blocks
+        horizon = len(blocks) - len(request.history) + 1
         weights = consistency.horizon_weights(request.weights, horizon)  # (H,)
         require_mode(mode, self._engine.device, model)
         _check_fit(model.card, request, horizon)
-        self._engine.prepare(model, mode)
+        if mode is NumericMode.BF16:
+            self._engine.prepare(model)
         history, views, future = request.history, request.views, request.observed_future
         assert views is not None  # noqa: S101 - checked
         proprio = (request.proprio, request.future_proprio)
@@ -108,17 +99,12 @@ class PairComparer:
         what = f"{horizon} steps of one view"
         check_latents(self._engine, model, mode, 2 * horizon, "action_blocks.shape", what)
         calls, drawing = self._encoder.work(model, sources.all)
-        context.price(
-            calls
-            + (1 + len(sources.views)) / self._call_rows(model, context, request.action_blocks)
-        )
-        arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
+        device = self._engine.device.type
+        each = rollouts_per_call(device, context.priority, model.card, len(blocks))
+        context.price(calls + (1 + len(sources.views)) / each)
 
         def finish(measured: _Measured) -> PairComparison:
-            results = (
-                PairResult(view.spec_index, view.draw, *measured.views[row])
-                for view, row in sources.rows
-            )
+            arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
             receipt = make_receipt(
                 mode,
                 self._engine.device,
@@ -128,12 +114,13 @@ class PairComparer:
                 parameters={"weights": list(request.weights)},
                 program=measured.program or "",
             )
+            results = (PairResult(*view, *measured.views[row]) for view, row in sources.rows)
             return PairComparison(tuple(results), receipt)
 
         return Work(
             "pair",
-            (mode, id(model), history.shape, request.action_blocks.shape, future is None),
-            _Pair(sources, request.action_blocks, weights),
+            (mode, id(model), history.shape, blocks.shape, future is None),
+            _Pair(sources, blocks, weights),
             partial(self._measure, model, mode),
             rows=sources.frames,
             max_rows=self._encoder.frames_per_call(model, history),
@@ -167,116 +154,89 @@ class PairComparer:
     ) -> list[_Measured | AcpcError]:
         """Measure the distinct views of every pair, in their order; all pairs are of one shape."""
         encoded = self._encoder.encode(model, [pair.sources for pair in pairs], context, mode)
+        latents = [one for one in encoded if not isinstance(one, AcpcError)]
+        if not latents:
+            return [one for one in encoded if isinstance(one, AcpcError)]
         whole = [
-            (pair, found)
-            for pair, found in zip(pairs, encoded, strict=True)
-            if not isinstance(found, AcpcError)
+            pair for pair, one in zip(pairs, encoded, strict=True) if not isinstance(one, AcpcError)
         ]
-        measured: Iterator[list[_ViewDistances] | AcpcError] = iter(())
-        if whole:
-            batch = _Batch.of(whole)
+        ends = itertools.accumulate((1 + len(one.views) for one in latents), initial=0)
+        spans = list(itertools.starmap(range, itertools.pairwise(ends)))
+        pair_of = torch.tensor([place for place, span in enumerate(spans) for _ in span])
+        rows = _Rows(
+            torch.cat([x for one in latents for x in (one.clean[None], one.views)]),
+            torch.from_numpy(np.stack([pair.blocks for pair in whole]))[pair_of],
+            torch.stack([pair.weights for pair in whole])[pair_of],
+            torch.stack([one.extra for one in latents])[pair_of],
+            torch.tensor([span.start for span in spans for _ in span]),
+        )
+        blocks, device = len(whole[0].blocks), self._engine.device.type
+        call = rollouts_per_call(device, context.priority, model.card, blocks)
+        size = max(1, held_rows(model.card, blocks) // call) * call
+        pieces = [slice(start, start + size) for start in range(0, len(pair_of), size)]
+        rollouts = (
+            self._engine.rollout(model, rows.histories[x], rows.blocks[x], context, mode)
+            for x in pieces
+        )
+        columns, finite = rows.measure(zip(pieces, rollouts, strict=True))
+        measured = iter(
+            _Measured(columns[span.start + 1 : span.stop], context.program)
+            if all(finite[span.start : span.stop])
+            else predictions_not_finite()
+            for span in spans
+        )
+        return [one if isinstance(one, AcpcError) else next(measured) for one in encoded]
 
-            def rolled(rows: slice) -> Tensor:
-                given = batch.histories[rows], batch.blocks[rows]
-                return self._engine.rollout(model, *given, context, mode)
 
-            call = self._call_rows(model, context, pairs[0].blocks)
-            held = held_rows(model.card, len(pairs[0].blocks))
-            measured = iter(batch.measure(rolled, max(1, held // call) * call))
-        found = [one if isinstance(one, AcpcError) else next(measured) for one in encoded]
-        return [
-            one if isinstance(one, AcpcError) else _Measured(one, context.program) for one in found
-        ]
-
-    def _call_rows(
-        self, model: FrozenWorldModel, context: RequestContext, blocks: np.ndarray
-    ) -> int:
-        """Return how many histories one device call rolls out under so many blocks each."""
-        device = self._engine.device.type
-        return rollouts_per_call(device, context.priority, model.card, len(blocks))
-
-
-@dataclass(frozen=True)
-class _Batch:
+class _Rows(NamedTuple):
     """Pairs that are measured together; a row is a history, a pair's clean one before its views."""
 
     histories: Tensor  # latents, (rows, h, dim)
     blocks: Tensor  # actions of each row, (rows, h + H - 1, block width)
     weights: Tensor  # of the horizon, float64 (rows, H)
     futures: Tensor  # latents of each row's observed future, (rows, H or 0, dim)
-    spans: list[range]  # rows of each pair
-
-    @staticmethod
-    def of(pairs: Sequence[tuple[_Pair, EncodedHistories]]) -> _Batch:
-        """Stack the rows of some pairs."""
-        ends = list(itertools.accumulate(1 + len(latents.views) for _, latents in pairs))
-        spans = [range(start, end) for start, end in itertools.pairwise([0, *ends])]
-        pair_of = torch.tensor([place for place, span in enumerate(spans) for _ in span])
-        return _Batch(
-            torch.cat([x for _, latents in pairs for x in (latents.clean[None], latents.views)]),
-            torch.from_numpy(np.stack([pair.blocks for pair, _ in pairs]))[pair_of],
-            torch.stack([pair.weights for pair, _ in pairs])[pair_of],
-            torch.stack([latents.extra for _, latents in pairs])[pair_of],
-            spans,
-        )
+    clean: Tensor  # each row's clean one, (rows,)
 
     def measure(
-        self, rolled: Callable[[slice], Tensor], size: int
-    ) -> list[list[_ViewDistances] | AcpcError]:
-        """Measure each pair; FailedPrecondition in place of one that is not finite.
+        self, rolled: Iterable[tuple[slice, Tensor]]
+    ) -> tuple[list[tuple[Any, ...]], list[bool]]:
+        """Return :class:`PairResult` of each row, from ``acpc`` on, and whether it is finite.
 
-        ``rolled`` gives rollouts (n, H, dim) of some of the rows, of which ``size`` are held.
+        ``rolled`` are rollouts (n, H, dim) of some of the rows after another.
         """
-        clean = torch.tensor([span.start for span in self.spans for _ in span])  # (rows,)
-        steps, errors, finite = self._measure_rows(rolled, size, clean)
-        acpc = consistency.acpc(steps, self.weights)  # (rows,)
-        parts = [slice(start, start + size) for start in range(0, len(clean), size)]
-        shift = torch.cat(
-            [consistency.encoder_shift(self.histories[clean[x]], self.histories[x]) for x in parts]
-        )  # (rows,)
-        drifts: list[ErrorDrift | None] = [None] * len(acpc)
-        if self.futures.shape[1]:
-            drift = consistency.error_drift(errors[clean], errors)
-            horizon, dim = self.futures.shape[1:]
-            bound = consistency.drift_bound(acpc, errors[clean], errors, horizon=horizon, dim=dim)
-            finite &= torch.isfinite(self.futures).flatten(1).all(dim=1)
-            columns = (errors[clean], errors, drift, bound)
-            drifts[:] = map(ErrorDrift, *(column.tolist() for column in columns))
-        distances = [tuple(row) for row in steps.tolist()]
-        first = [row[0] for row in distances]
-        rows = list(map(_ViewDistances, acpc.tolist(), first, distances, shift.tolist(), drifts))
-        good = finite.tolist()
-        return [
-            rows[x.start + 1 : x.stop] if all(good[x.start : x.stop]) else predictions_not_finite()
-            for x in self.spans
-        ]
-
-    def _measure_rows(
-        self, rolled: Callable[[slice], Tensor], size: int, clean: Tensor
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Compute step distances (rows, H), any prediction errors (rows,), finiteness (rows,)."""
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        clean, weights, futures = self.clean, self.weights, self.futures
+        found: list[tuple[Tensor, ...]] = []
         before: Tensor | None = None  # the clean rollout that the next rows are compared with
-        for start in range(0, len(clean), size):
-            rows = slice(start, start + size)
-            rollouts = rolled(rows)
+        for rows, rollouts in rolled:
             known = rollouts if before is None else torch.cat([before, rollouts])
-            own = known[(clean[rows] - start + len(known) - len(rollouts)).clamp(min=0)]
+            first = rows.start - (len(known) - len(rollouts))
+            own = known[(clean[rows] - first).clamp(min=0)]
             before = own[-1:].clone() if rows.stop < len(clean) else None
-            errors = torch.empty(0, dtype=torch.float64)
-            if self.futures.shape[1]:
-                given = rollouts, self.futures[rows], self.weights[rows]
-                errors = consistency.prediction_error(*given)
+            errors = torch.zeros(len(rollouts), dtype=torch.float64)
+            if futures.shape[1]:
+                errors = consistency.prediction_error(rollouts, futures[rows], weights[rows])
+            histories = self.histories[clean[rows]], self.histories[rows]
             finite = torch.isfinite(rollouts).flatten(1).all(dim=1)
-            found.append((consistency.step_distances(own, rollouts), errors, finite))
-        if len(found) == 1:
-            return found[0]
-        steps, errors, finite = (torch.cat(column) for column in zip(*found, strict=True))
-        # Equal rows of one pair, which may lie in different pieces, share an answer.
-        same = equal_rows(self.histories, self.blocks, clean[:, None].float())
-        if same is None:
-            return steps, errors, finite
-        return steps[same], errors[same] if len(errors) else errors, finite[same]
+            shift = consistency.encoder_shift(*histories)
+            found.append((consistency.step_distances(own, rollouts), errors, shift, finite))
+        steps, errors, shift, finite = (torch.cat(x) for x in zip(*found, strict=True))
+        if len(found) > 1:
+            # Equal rows of one pair, which may lie in different pieces, share an answer.
+            same = equal_rows(self.histories, self.blocks, clean[:, None].float())
+            if same is not None:
+                steps, errors, finite = steps[same], errors[same], finite[same]
+        acpc = consistency.acpc(steps, weights)  # (rows,)
+        drifts: list[ErrorDrift | None] = [None] * len(acpc)
+        if futures.shape[1]:
+            own, (horizon, dim) = errors[clean], futures.shape[1:]
+            drift = consistency.error_drift(own, errors)
+            bound = consistency.drift_bound(acpc, own, errors, horizon=horizon, dim=dim)
+            finite &= torch.isfinite(futures).flatten(1).all(dim=1)
+            drifts = [*map(ErrorDrift, *(x.tolist() for x in (own, errors, drift, bound)))]
+        distances = [tuple(row) for row in steps.tolist()]
+        first_steps = [row[0] for row in distances]
+        columns = acpc.tolist(), first_steps, distances, shift.tolist(), drifts
+        return [*zip(*columns, strict=True)], finite.tolist()
 
 
 def _check_fit(card: ModelCard, request: PairRequest, horizon: int) -> None:

@@ -9,7 +9,7 @@ certificates say anything about the run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Literal, NamedTuple
 
 import torch
@@ -22,12 +22,10 @@ from acpc.contract import (
     PairedPlans,
     PoolChoice,
     SelectionCertificate,
-    ViewCertificate,
     check,
 )
 from torch import Tensor
 
-from acpc_server.encoding import View
 from acpc_server.interactive.certificates import (
     QUANTILE,
     broken_bounds,
@@ -37,7 +35,6 @@ from acpc_server.interactive.certificates import (
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
-    Rolled,
     check_held,
     choices_of,
     clean_gaps,
@@ -85,33 +82,23 @@ def check_budget(moment: Moment, budget: CemBudget) -> None:
     pool_cost(moment, start.mean[None])
 
 
+@dataclass
 class _Run:
     """The state of one CEM run, and a perturbed one's iterations beside the clean run's."""
 
-    def __init__(self, cem: PairedCem) -> None:
-        self._cem = cem
-        self._proposal = cem.start
-        self._best = cem.start.mean
-        self.choice: PoolChoice | None = None
-        self.record: list[PairedIteration] = []
+    proposal: CemProposal
+    best: Tensor  # candidate of the last pool, (H, block width)
+    choice: PoolChoice | None = None
+    record: list[PairedIteration] = field(default_factory=list)
 
-    def pool(self, iteration: int) -> Tensor:
-        """Sample the candidates of this run at an iteration, (J, H, block width)."""
-        return sample_pool(self._proposal, self._cem.normals(iteration))
-
-    def advance(self, pool: Tensor, costs: Tensor) -> Tensor:
-        """Fit the next proposal to a pool's elites by costs (J,); returns them sorted, (k,)."""
-        elites = elite_indices(costs, self._cem.budget.elites)
-        self._proposal = fit_proposal(pool, elites)
-        self._best = pool[elites[0]]
-        if self._cem.choices:
+    def advance(self, pool: Tensor, costs: Tensor, k: int, *, keep: bool) -> Tensor:
+        """Fit the next proposal to a pool's k elites by costs (J,); returns them sorted, (k,)."""
+        elites = elite_indices(costs, k)
+        self.proposal = fit_proposal(pool, elites)
+        self.best = pool[elites[0]]
+        if keep:
             self.choice = PoolChoice(costs.numpy(), elites.numpy())
         return elites.sort().values
-
-    @property
-    def plan(self) -> Tensor:
-        """The plan that the run returns, (H, block width)."""
-        return self._proposal.mean if self._cem.returns == "mean" else self._best
 
 
 @dataclass(frozen=True)
@@ -151,13 +138,9 @@ class PairedCem:
     ) -> None:
         moment = encoded.asked
         check_budget(moment, budget)
-        self.budget = budget
-        self.returns = returns
-        self.choices = choices
-        self.start: CemProposal = initial_proposal(budget.horizon, moment.card.action_block_dim)
-        self._moment = moment
-        self._encoded = encoded
-        self._seed = seed
+        self._budget, self._seed = budget, seed
+        self._returns, self._choices = returns, choices
+        self._moment, self._encoded = moment, encoded
         self._weights = horizon_weights((), budget.horizon)
         self.leaders: list[Tensor] = []  # of the clean run's pools, (LEADERS, H, width) each
 
@@ -167,28 +150,42 @@ class PairedCem:
         Raises FailedPrecondition: A prediction is not finite; Cancelled, DeadlineExceeded,
         ResourceExhausted, Unavailable: From the engine.
         """
-        moment, encoded, budget = self._moment, self._encoded, self.budget
+        moment, encoded, budget = self._moment, self._encoded, self._budget
         rows = (1 + 2 * len(encoded.views)) * budget.candidates
         context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
-        clean, runs = _Run(self), [_Run(self) for _ in encoded.views]
+        start = initial_proposal(budget.horizon, moment.card.action_block_dim)
+        clean, *runs = (_Run(start, start.mean) for _ in range(1 + len(encoded.views)))
         size = group_size(moment, 2 * budget.candidates, budget.horizon)
         groups = [
             _Group(encoded.views[part], encoded.goals[part], runs[part])
             for part in (slice(start, start + size) for start in range(0, len(runs), size))
         ]
         iterations = [self._iterate(t, clean, groups, context) for t in range(budget.iterations)]
-        regrets = self._regrets(clean.plan, [run.plan for run in runs], context)
+        mean = self._returns == "mean"
+        clean_plan, *plans = (run.proposal.mean if mean else run.best for run in (clean, *runs))
+        regrets = self._regrets(torch.stack([clean_plan, *plans]), context)
         views = tuple(
-            self._paired_plan(view, runs[row], regrets[row]) for view, row in encoded.view_rows
+            PairedPlan(
+                spec_index=view.spec_index,
+                draw=view.draw,
+                perturbed_plan=plans[row].numpy(),
+                iterations=tuple(record := runs[row].record),
+                first_divergence=next((t for t, x in enumerate(record) if not x.same_elites), None),
+                # Cor. adaptive-cem-alignment; to return the best candidate needs top-1 too.
+                certified=all(x.elite.certified for x in record)
+                and (mean or record[-1].top1.certified),
+                selection_regret=regrets[row],
+            )
+            for view, row in encoded.view_rows
         )
-        plans = PairedPlans(
-            clean_plan=clean.plan.numpy(),
+        answer = PairedPlans(
+            clean_plan=clean_plan.numpy(),
             views=views,
             receipt=moment.receipt(
                 {
-                    "budget": asdict(self.budget),
+                    "budget": asdict(budget),
                     "sampling_seed": self._seed,
-                    "returns": self.returns,
+                    "returns": self._returns,
                     "endpoint_tolerance": moment.request.endpoint_tolerance,
                 },
                 program=context.program,
@@ -197,77 +194,63 @@ class PairedCem:
             clean_choices=tuple(choice for _, choice in iterations if choice is not None),
             plan_may_change=may_change(moment.asked_views, [one.certified for one in views]),
         )
-        moment.tally.count_plans(plans, context)
-        return plans
-
-    def _paired_plan(self, view: View, run: _Run, regret: float) -> PairedPlan:
-        apart = (t for t, iteration in enumerate(run.record) if not iteration.same_elites)
-        return PairedPlan(
-            spec_index=view.spec_index,
-            draw=view.draw,
-            perturbed_plan=run.plan.numpy(),
-            iterations=tuple(run.record),
-            first_divergence=next(apart, None),
-            certified=self._certified(run.record),
-            selection_regret=regret,
-        )
-
-    def normals(self, iteration: int) -> Tensor:
-        """Draw the common random numbers of an iteration, (J, H, block width)."""
-        return pool_normals(
-            self._seed,
-            iteration,
-            candidates=self.budget.candidates,
-            horizon=self.budget.horizon,
-            width=self._moment.card.action_block_dim,
-        )
+        moment.tally.count_plans(answer, context)
+        return answer
 
     def _iterate(
         self, t: int, clean: _Run, groups: Sequence[_Group], context: RequestContext
     ) -> tuple[CleanGaps, PoolChoice | None]:
         """Do one iteration of every run, in step, so that the device sees large batches."""
-        moment, encoded, pool = self._moment, self._encoded, clean.pool(t)
+        moment, encoded, budget = self._moment, self._encoded, self._budget
+        normals = pool_normals(  # common to all runs
+            self._seed,
+            t,
+            candidates=budget.candidates,
+            horizon=budget.horizon,
+            width=moment.card.action_block_dim,
+        )
+        pool = sample_pool(clean.proposal, normals)
         pools = [  # of a group's views that of the clean run, then those of the runs apart
-            torch.stack([pool] * len(group.runs) + [group.runs[row].pool(t) for row in group.apart])
+            torch.stack(
+                [pool] * len(group.runs)
+                + [sample_pool(group.runs[row].proposal, normals) for row in group.apart]
+            )
             for group in groups
         ]
-        pieces = pieces_of(moment, max(map(len, pools)), *pool.shape[:2])
         costs: list[Tensor] = []
         seen: list[list[_Costs]] = [[] for _ in groups]
-        for piece in pieces:
+        for piece in pieces_of(moment, max(map(len, pools)), *pool.shape[:2]):
             rollouts = encoded.rollout(encoded.clean[None], pool[None, piece], context)[0]
             costs.append(self._costs(rollouts, pool[piece], encoded.goal))
             for group, own, found in zip(groups, pools, seen, strict=True):
                 found.append(self._look(group, own[:, piece], rollouts, costs[-1], context))
         choices = choices_of(pool)
         whole = join_costs(costs, choices)
-        elites = clean.advance(pool, whole)
-        self.leaders.append(_leaders(pool, whole, choices))
+        elites = clean.advance(pool, whole, budget.elites, keep=self._choices)
+        order = whole.argsort(stable=True)
+        if choices is not None:
+            order = order[choices[order] == order]  # the first of the copies of each
+        self.leaders.append(pool[order[torch.arange(LEADERS).clamp(max=len(order) - 1)]])
         for group, own, found in zip(groups, pools, seen, strict=True):
             self._advance(group, own[len(group.runs) - 1 :], elites, found)
-        return clean_gaps(whole, self.budget.elites, choices), clean.choice
+        return clean_gaps(whole, budget.elites, choices), clean.choice
 
     def _look(
         self, group: _Group, pools: Tensor, clean: Tensor, costs: Tensor, context: RequestContext
     ) -> _Costs:
         """Measure candidates of a group's pools, (n, J, H, width), and clean rollouts and costs."""
-        moment, encoded, count = self._moment, self._encoded, len(group.runs)
+        encoded, count = self._encoded, len(group.runs)
         histories = torch.cat([group.views, group.views[group.apart]])
         rollouts = encoded.rollout(histories, pools, context)
         shared = share_clean(group.views, encoded.clean, rollouts[:count], clean)
-        rolled = Rolled(clean, shared, encoded.goal, group.goals)
-        measures = measure(moment, rolled, pool_cost(moment, pools[0]))
+        cost = pool_cost(self._moment, pools[0])
+        measures = measure(encoded, cost, clean, shared, group.goals)
         broken = broken_bounds(encoded.goal, clean, shared, self._weights, measures, costs)
         alone = zip(rollouts[count:], pools[count:], group.goals[group.apart], strict=True)
-        own = [self._costs(*one) for one in alone]
-        return _Costs(measures, broken, own)
+        return _Costs(measures, broken, [self._costs(*one) for one in alone])
 
     def _advance(
-        self,
-        group: _Group,
-        pools: Tensor,
-        elites: Tensor,
-        found: Sequence[_Costs],
+        self, group: _Group, pools: Tensor, elites: Tensor, found: Sequence[_Costs]
     ) -> None:
         """End an iteration of a group's runs.
 
@@ -275,67 +258,49 @@ class PairedCem:
         """
         pool, *own = pools
         measures = join_measures([one.measures for one in found], choices_of(pool))
-        k = self.budget.elites
+        k, keep = self._budget.elites, self._choices
         certificates = certify_views(self._moment, measures, self._weights, k, pool)
-        broken = map(sum, zip(*(one.broken for one in found), strict=True))
-        judged = [_iteration(*pair) for pair in zip(certificates, broken, strict=True)]
-        apart = [*group.apart]
-        for place, row in enumerate(apart):
-            run = group.runs[row]
-            costs = [one.own[place] for one in found]
-            run.advance(own[place], join_costs(costs, choices_of(own[place])))
-            alone = replace(judged[row], elite=UNCERTIFIED, top1=UNCERTIFIED, same_elites=False)
-            run.record.append(replace(alone, choice=run.choice))
-        for row in sorted({*range(len(group.runs))} - {*apart}):
-            run = group.runs[row]
-            chosen = run.advance(pool, torch.from_numpy(certificates[row].perturbed_costs))
-            same = torch.equal(chosen, elites)
-            run.record.append(replace(judged[row], same_elites=same, choice=run.choice))
-            if not same:
-                group.apart.append(row)
+        broken = [sum(counts) for counts in zip(*(one.broken for one in found), strict=True)]
+        places = {row: place for place, row in enumerate(group.apart)}
+        for row, (run, certificate) in enumerate(zip(group.runs, certificates, strict=True)):
+            displacements = torch.from_numpy(certificate.displacements)
+            place = places.get(row)
+            if place is None:
+                costs = torch.from_numpy(certificate.perturbed_costs)
+                same = torch.equal(run.advance(pool, costs, k, keep=keep), elites)
+                if not same:
+                    group.apart.append(row)
+            else:
+                costs = join_costs([one.own[place] for one in found], choices_of(own[place]))
+                run.advance(own[place], costs, k, keep=keep)
+                same = False
+            alike = place is None  # until both have chosen differently, certificates say something
+            run.record.append(
+                PairedIteration(
+                    elite=(alike and certificate.elite) or UNCERTIFIED,
+                    top1=certificate.top1 if alike else UNCERTIFIED,
+                    same_elites=same,
+                    acpc_one_step_q90=certificate.acpc_one_step_q90,
+                    acpc_q90=certificate.acpc_q90,
+                    displacement_q90=linear_quantile(displacements, QUANTILE),
+                    bound_violations=broken[row],
+                    choice=run.choice,
+                )
+            )
 
     def _costs(self, rollouts: Tensor, pool: Tensor, goal: Tensor) -> Tensor:
         """Compute the cost of every candidate of a pool, rolled out, (J, H, dim)."""
-        moment = self._moment
-        return costs_of(moment, pool_cost(moment, pool), rollouts, goal)
+        return costs_of(self._moment, pool_cost(self._moment, pool), rollouts, goal)
 
-    def _certified(self, record: list[PairedIteration]) -> bool:
-        """Apply Cor. adaptive-cem-alignment; to return the best candidate needs top-1 too."""
-        elites = all(iteration.elite.certified for iteration in record)
-        return elites and (self.returns == "mean" or record[-1].top1.certified)
+    def _regrets(self, plans: Tensor, context: RequestContext) -> list[float]:
+        """Compute (C_h(a~) - C_h(a))_+ of plans (1 + views, H, width), the clean one first.
 
-    def _regrets(
-        self, clean_plan: Tensor, plans: list[Tensor], context: RequestContext
-    ) -> list[float]:
-        """Compute (C_h(a~) - C_h(a))_+; equal plans are rolled out once, so theirs is exactly 0."""
-        every = torch.stack([clean_plan, *plans])  # (1 + views, H, width)
-        distinct, rows = torch.unique(every, dim=0, return_inverse=True)
-        moment, encoded = self._moment, self._encoded
-        pieces = pieces_of(moment, 1, *distinct.shape[:2])
-        found = []
-        for pool in (distinct[piece] for piece in pieces):
+        Equal plans are rolled out once, so theirs is exactly 0.
+        """
+        distinct, rows = torch.unique(plans, dim=0, return_inverse=True)
+        encoded, found = self._encoded, []
+        for pool in (distinct[piece] for piece in pieces_of(self._moment, 1, *distinct.shape[:2])):
             rollouts = encoded.rollout(encoded.clean[None], pool[None], context)[0]
             found.append(self._costs(rollouts, pool, encoded.goal))
         costs = torch.cat(found)[rows]  # (1 + views,)
         return (costs[1:] - costs[0]).clamp(min=0).tolist()
-
-
-def _leaders(pool: Tensor, costs: Tensor, choices: Tensor | None) -> Tensor:
-    """Return the choices of lowest cost, the last again where few, (LEADERS, H, width)."""
-    order = costs.argsort(stable=True)
-    if choices is not None:
-        order = order[choices[order] == order]  # the first of the copies of each
-    return pool[order[torch.arange(LEADERS).clamp(max=len(order) - 1)]]
-
-
-def _iteration(certificate: ViewCertificate, broken: int) -> PairedIteration:
-    """Describe an iteration while both runs have chosen alike."""
-    return PairedIteration(
-        elite=certificate.elite or UNCERTIFIED,
-        top1=certificate.top1,
-        same_elites=True,
-        acpc_one_step_q90=certificate.acpc_one_step_q90,
-        acpc_q90=certificate.acpc_q90,
-        displacement_q90=linear_quantile(torch.from_numpy(certificate.displacements), QUANTILE),
-        bound_violations=broken,
-    )

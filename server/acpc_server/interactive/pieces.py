@@ -14,14 +14,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from acpc.contract import CandidatePool, CleanGaps, Objective, SoftmaxBounds
+from acpc.contract import CandidatePool, CleanGaps, Objective
 from jaxtyping import Float64
 from torch import Tensor
 
 from acpc_server.encoding import check_latents
 from acpc_server.engine import equal_rows, held_rows, pool_candidates_held, pool_rows_per_call
-from acpc_server.interactive.moment import Moment
-from acpc_server.numerics import PoolCost, consistency, cost_bounds, objectives, updates
+from acpc_server.interactive.moment import EncodedMoment, Moment
+from acpc_server.numerics import PoolCost, consistency, cost_bounds
 
 # Predicted steps of a group of views, however narrow a latent is.
 GROUP_STEPS = 2**15
@@ -67,56 +67,10 @@ def costs_of(moment: Moment, cost: PoolCost | None, rollouts: Tensor, goal: Tens
     return cost_bounds.goal_costs(rollouts[..., -1, :], goal, reduction=moment.reduction)
 
 
-class Rolled(NamedTuple):
-    """A pool rolled out from the clean history and from each view."""
-
-    clean: Tensor  # (J, H, dim)
-    perturbed: Tensor  # (views, J, H, dim)
-    goal: Tensor  # (dim,)
-    goals: Tensor  # in each view, (views, dim)
-
-
-def bounds_of(moment: Moment, cost: PoolCost | None, rolled: Rolled) -> cost_bounds.PoolBounds:
-    """Bound a pool that was rolled out."""
-    clean, perturbed, goal, goals = rolled
-    if cost is not None:
-        return cost.bounds(clean, perturbed, goal, goals)
-    return cost_bounds.pool_bounds(
-        clean[:, -1],
-        perturbed[..., -1, :],
-        goal,
-        goals,
-        reduction=moment.reduction,
-        endpoint_tolerance=moment.request.endpoint_tolerance,
-    )
-
-
-def chained(bounds: cost_bounds.PoolBounds, acpc: Tensor, weights: Tensor) -> Tensor:
-    """Bound costs through ACPC_H (..., J), with horizon weights (H,)."""
-    if isinstance(bounds, objectives.ObjectiveBounds):
-        return objectives.chained_objective_bounds(bounds, acpc, weights)
-    return cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
-
-
-def softmax_bounds(
-    moment: Moment, bounds: cost_bounds.PoolBounds, pool: Tensor, elites: int
-) -> list[SoftmaxBounds] | None:
-    """Bound the softmax mean of one pool under each view; None where none is asked for."""
-    if moment.temperature is None:
-        return None
-    chosen = cost_bounds.elite_indices(bounds.clean_costs, elites) if elites else None
-    found = updates.softmax_update(bounds, pool, moment.temperature, chosen)
-    columns = (
-        *(part.numpy() for part in (found.lower, found.upper)),
-        *(part.tolist() for part in (found.displacement, found.total_variation)),
-    )
-    return [SoftmaxBounds(*row) for row in zip(*columns, strict=True)]
-
-
 def check_held(moment: Moment, horizon: int, field: str) -> None:
     """Reject, with InvalidArgument, a horizon too long for even one candidate and one view."""
-    model, what = moment.checkpoint.model, f"{horizon} steps of one candidate under one view"
-    check_latents(moment.engine, model, moment.mode, 2 * horizon, field, what)
+    what = f"{horizon} steps of one candidate under one view"
+    check_latents(moment.engine, moment.model, moment.mode, 2 * horizon, field, what)
 
 
 def pool_calls(moment: Moment, rows: int, horizon: int) -> float:
@@ -156,10 +110,25 @@ class Measures(NamedTuple):
     steps: Float64[Tensor, "views candidates horizon"]
 
 
-def measure(moment: Moment, rolled: Rolled, cost: PoolCost | None) -> Measures:
-    """Measure a pool that was rolled out."""
-    steps = consistency.step_distances(rolled.clean[None], rolled.perturbed)
-    return Measures(bounds_of(moment, cost, rolled), steps)
+def measure(
+    encoded: EncodedMoment, cost: PoolCost | None, clean: Tensor, views: Tensor, goals: Tensor
+) -> Measures:
+    """Measure a pool rolled out from the clean history (J, H, dim) and from views (n, J, H, dim).
+
+    ``goals`` are those of the views, (n, dim).
+    """
+    steps = consistency.step_distances(clean[None], views)
+    if cost is not None:
+        return Measures(cost.bounds(clean, views, encoded.goal, goals), steps)
+    bounds = cost_bounds.pool_bounds(
+        clean[:, -1],
+        views[..., -1, :],
+        encoded.goal,
+        goals,
+        reduction=encoded.asked.reduction,
+        endpoint_tolerance=encoded.asked.request.endpoint_tolerance,
+    )
+    return Measures(bounds, steps)
 
 
 def join_measures(parts: Sequence[Measures], choices: Tensor | None) -> Measures:

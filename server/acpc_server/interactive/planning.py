@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from acpc.contract import MAX_HORIZON, PlannerMoment, Proposal
+from acpc.contract import MAX_HORIZON, NumericMode, PlannerMoment, Proposal
 
 from acpc_server import numerics
 from acpc_server.encoding import (
@@ -42,16 +42,12 @@ class Planner:
 
         InvalidArgument names a field that is wrong.
         """
-        moment = Moment(
-            engine=self._engine,
-            checkpoint=checkpoint,
-            request=request,
-            encoder=self._encoder,
-            max_predictions=self._max_predictions,
-        )
+        limits = self._encoder, self._max_predictions
+        moment = Moment(self._engine, checkpoint, request, *limits)
         require_mode(moment.mode, self._engine.device, checkpoint.model)
         _check_fit(moment)
-        self._engine.prepare(checkpoint.model, moment.mode)
+        if moment.mode is NumericMode.BF16:
+            self._engine.prepare(checkpoint.model)
         return moment
 
     def encode(self, moment: Moment, context: RequestContext) -> EncodedMoment:

@@ -41,11 +41,12 @@ class _Followed:
         """Tell those who had ``asked`` before the look, and set the next; whether all have left."""
         self.looked = now = time.monotonic()
         over = isinstance(found, AcpcError) or found.state.done
-        moved = isinstance(found, AcpcError) or _state(found) != _state(self.job)
+        moved = self.job is None or isinstance(found, AcpcError)
+        if isinstance(found, Job):
+            before, self.job = self.job or found, found
+            moved |= (before.state, before.progress) != (found.state, found.progress)
         if moved:
             self.changed = now
-        if isinstance(found, Job):
-            self.job = found
         for one in asked:
             if one not in self.followers:
                 continue
@@ -61,21 +62,13 @@ class _Followed:
         return not self.followers
 
 
-def _state(job: Job | None) -> object:
-    return job and (job.state, job.progress)
-
-
+@dataclass(eq=False)
 class Following:
     """One who follows a job: ``job`` is it as last seen, None before the first look."""
 
-    def __init__(self, changed: Changed, stop: Callable[["Following"], None]) -> None:
-        self.changed = changed
-        self.job: Job | None = None
-        self._stop = stop
-
-    def stop(self) -> None:
-        """Follow no longer."""
-        self._stop(self)
+    changed: Changed
+    stop: Callable[[], None]
+    job: Job | None = None
 
 
 class JobFollowers:
@@ -98,7 +91,7 @@ class JobFollowers:
         it must not wait. After an error, None or a job that is done it is not called again.
         """
         with self._moved:
-            following = Following(changed, lambda one: self._leave(job_id, one))
+            following = Following(changed, lambda: self._leave(job_id, following))
             if self._closed:
                 changed(None)
                 return following
@@ -127,11 +120,10 @@ class JobFollowers:
 
     def _leave(self, job_id: str, following: Following) -> None:
         with self._moved:
-            if (followed := self._followed.get(job_id)) is None:
-                return
+            followed = self._followed.get(job_id, _Followed())
             followed.followers.pop(following, None)
             if not followed.followers:
-                del self._followed[job_id]
+                self._followed.pop(job_id, None)
 
     def _look(self) -> None:
         while due := self._due():

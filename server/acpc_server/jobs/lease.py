@@ -19,8 +19,8 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -29,8 +29,8 @@ import structlog
 from sqlalchemy.exc import IntegrityError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import JobRunner
+from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room, noted
+from acpc_server.jobs.runner import JobRunner
 
 log = structlog.get_logger("acpc.jobs")
 # How often a host that has jobs checks that they are still its own.
@@ -41,7 +41,6 @@ COUNTING_SHARE = 0.002
 COUNTING_SECONDS = 60.0
 ENTRIES = 3
 SWEEP_SECONDS = 600.0
-NOTHING: Mapping[str, str] = {}
 
 
 class StateFolder:
@@ -60,31 +59,23 @@ class StateFolder:
 
         FailedPrecondition: another process has it, or it cannot be written.
         """
+        path, file = self._path, self._path / "name"
+        wrong, reason = f"another server runs on the state folder {path}; give each its own", ""
         try:
-            self._lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+            self._lock = os.open(path / "lock", os.O_RDWR | os.O_CREAT, 0o600)
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return self._name()
-        except BlockingIOError as error:
-            self.release()
-            raise FailedPrecondition(
-                f"another server runs on the state folder {self._path}; give each its own "
-                "--state-dir",
-                reason="STATE_FOLDER_TAKEN",
-            ) from error
+            if not file.exists() or not file.read_text().strip():  # as a power cut may leave it
+                written = file.with_suffix(".new")
+                written.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}\n")
+                written.replace(file)
+            return file.read_text().strip()
         except OSError as error:
             self.release()
-            raise FailedPrecondition(
-                f"cannot use the state folder {self._path} ({error.strerror}); choose another "
-                "--state-dir"
-            ) from error
-
-    def _name(self) -> str:
-        file = self._path / "name"
-        if not file.exists() or not file.read_text().strip():  # as a power cut may leave it
-            written = file.with_suffix(".new")
-            written.write_text(f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}\n")
-            written.replace(file)
-        return file.read_text().strip()
+            reason = "STATE_FOLDER_TAKEN"
+            if not isinstance(error, BlockingIOError):
+                wrong = f"cannot use the state folder {path} ({error.strerror}); choose another"
+                reason = ""
+            raise FailedPrecondition(f"{wrong} --state-dir", reason=reason) from error
 
     def release(self) -> None:
         """Let another process have the folder."""
@@ -130,7 +121,7 @@ class Hosts:
     def enter(self, host: Host, found: Host | None) -> bool:
         """Replace the row ``found`` by a host; False when the row has changed since."""
         if found is not None:
-            return self._change(self._is(found), asdict(host))
+            return self.change(found, self._hosts.c.beat == found.beat, **asdict(host))
         try:
             with self.record.engine.begin() as connection:
                 connection.execute(sa.insert(self._hosts).values(asdict(host)))
@@ -138,30 +129,21 @@ class Hosts:
             return False
         return True
 
-    def beat(self, host: Host) -> bool:
-        """Show that the host lives; False when its row is gone, or another process's."""
-        return self._change(self._held_by(host), {"beat": self._hosts.c.beat + 1})
-
-    def leave(self, host: Host) -> bool:
-        """Mark the host as stopped in an orderly way: its jobs are free at once."""
-        return self._change(self._held_by(host), {"session": ""})
+    def change(self, host: Host, *more: sa.ColumnElement[bool], **values: object) -> bool:
+        """Change the row of a host; False when it is gone, or another process's."""
+        query = sa.update(self._hosts).where(*self._held_by(host), *more).values(values)
+        with self.record.engine.begin() as connection:
+            return connection.execute(query).rowcount == 1
 
     def forget(self, host: Host) -> None:
         """Remove a host that has not moved since it was read."""
+        unmoved = self._hosts.c.beat == host.beat
         with self.record.engine.begin() as connection:
-            connection.execute(sa.delete(self._hosts).where(self._is(host)))
+            connection.execute(sa.delete(self._hosts).where(*self._held_by(host), unmoved))
 
-    def _held_by(self, host: Host) -> sa.ColumnElement[bool]:
+    def _held_by(self, host: Host) -> Sequence[sa.ColumnElement[bool]]:
         row = self._hosts.c
-        return (row.executor_id == host.executor_id) & (row.session == host.session)
-
-    def _is(self, host: Host) -> sa.ColumnElement[bool]:
-        return self._held_by(host) & (self._hosts.c.beat == host.beat)
-
-    def _change(self, where: sa.ColumnElement[bool], values: Mapping[str, object]) -> bool:
-        with self.record.engine.begin() as connection:
-            changed = connection.execute(sa.update(self._hosts).where(where).values(values))
-            return changed.rowcount == 1
+        return row.executor_id == host.executor_id, row.session == host.session
 
 
 @dataclass(frozen=True)
@@ -175,22 +157,6 @@ class LeaseTerms:
     def beats(self) -> int:
         """Missed beats after which a host is declared dead."""
         return math.ceil(self.lease / self.heartbeat)
-
-
-class Sightings:
-    """Counts how often in a row a value was seen unchanged."""
-
-    def __init__(self) -> None:
-        self._seen: dict[str, tuple[object, int]] = {}
-
-    def count(self, now: Mapping[str, object]) -> dict[str, int]:
-        """Return the repeats of each value; one that changed or is new has none."""
-        before = self._seen
-        self._seen = {}
-        for name, value in now.items():
-            stood = name in before and before[name][0] == value
-            self._seen[name] = (value, before[name][1] + 1 if stood else 0)
-        return {name: repeats for name, (_, repeats) in self._seen.items()}
 
 
 class Lease:
@@ -211,9 +177,9 @@ class Lease:
         running: JobRunner,
         *,
         terms: LeaseTerms,
-        on_queued: Callable[[int, float], None] = lambda *_: None,
-        on_evicted: Callable[[], None] = lambda: None,
-        sweep: Callable[[], bool] = lambda: False,
+        on_queued: Callable[[int, float], None],
+        on_evicted: Callable[[], None],
+        sweep: Callable[[], bool],
     ) -> None:
         self._record = hosts.record
         self._hosts = hosts
@@ -224,13 +190,13 @@ class Lease:
         self._sweep = sweep
         self._host = Host("", "", "")
         self._entered = False
-        self._others = Sightings()
-        self._strays = Sightings()
+        # What was seen of hosts and jobs, and how often in a row unchanged.
+        self._seen: dict[str, tuple[object, int]] = {}
         self.away = self.full = False  # whether the record could not be reached, or written
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
-    def acquire(self, executor_id: str, folder: str, about: Mapping[str, str] = NOTHING) -> None:
+    def acquire(self, executor_id: str, folder: str, about: Mapping[str, str]) -> None:
         """Take this host's name, and record facts about it, or raise FailedPrecondition.
 
         A name whose holder stopped in an orderly way, or had the same state folder, is free at
@@ -275,12 +241,9 @@ class Lease:
 
     def leave(self) -> None:
         """Give the name up, so that other hosts take over this one's jobs without waiting."""
-        if not self._entered:
-            return
-        try:
-            self._hosts.leave(self._host)
-        except SQLAlchemyError as error:
-            log.warning("job_database_away", cause=first_line(error))
+        if self._entered:
+            with noted():
+                self._hosts.change(self._host, session="")
 
     def _keep(self) -> None:
         due = count_due = sweep_due = time.monotonic()
@@ -292,7 +255,8 @@ class Lease:
                     took = time.monotonic() - looked
                     pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
                     self.away, count_due = False, looked + pause
-                self._look_after_own()
+                if ours := self._running.ids():  # withdraw those cancelled or taken over
+                    self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
                 if looked >= due and self._beat():
                     self.full, due = False, looked + self._terms.heartbeat
                     self._look_after_others()
@@ -308,13 +272,9 @@ class Lease:
                 self._on_evicted()
                 return
 
-    def _look_after_own(self) -> None:
-        """Withdraw runs whose job was cancelled or taken over."""
-        if ours := self._running.ids():
-            self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
-
     def _beat(self) -> bool:
-        if self._hosts.beat(self._host):
+        if self._hosts.change(self._host, beat=self._host.beat + 1):
+            self._host = replace(self._host, beat=self._host.beat + 1)
             return True
         found = self._hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
@@ -329,24 +289,32 @@ class Lease:
         """Queue again the jobs that dead hosts hold, and those this host holds but does not run."""
         hosts, held, mine = self._hosts.read(), self._record.held(), self._host.executor_id
         others = {*hosts, *held.values()} - {mine}
-        marks = {
+        marks: dict[str, object] = {
             name: (hosts[name].session, hosts[name].beat) if name in hosts else None
             for name in others
         }
-        for name, repeats in self._others.count(marks).items():
+        ours = self._running.ids()
+        marks |= {job: mine for job, holder in held.items() if holder == mine and job not in ours}
+        still = self._unmoved(marks)
+        for name in others:
             host = hosts.get(name)
-            if (host is not None and not host.session) or self._due(repeats):
+            if name in still or (host is not None and not host.session):
                 jobs = [job for job, holder in held.items() if holder == name]
                 taken = sum(self._record.requeue(job, name) for job in jobs)
                 log.warning("host_gone", executor_id=name, jobs=taken)
                 if host is not None:
                     self._hosts.forget(host)
-        ours = self._running.ids()
-        idle = {job: mine for job, holder in held.items() if holder == mine and job not in ours}
-        for job, repeats in self._strays.count(idle).items():
-            if self._due(repeats) and not self._running.draining.is_set():
+        for job in still - others:
+            if not self._running.draining.is_set():
                 log.warning("job_requeued", job=job)
                 self._record.resume(job)
 
-    def _due(self, repeats: int) -> bool:
-        return repeats > 0 and repeats % self._terms.beats == 0
+    def _unmoved(self, marks: Mapping[str, object]) -> set[str]:
+        """Return what has not changed for the length of the lease, or for twice it, and so on."""
+        before, self._seen = self._seen, {}
+        for name, mark in marks.items():
+            known, repeats = before.get(name, (None, 0))
+            same = name in before and known == mark
+            self._seen[name] = mark, repeats + 1 if same else 0
+        beats = self._terms.beats
+        return {name for name, (_, count) in self._seen.items() if count and not count % beats}

@@ -95,8 +95,8 @@ class Payloads:
 
     def keep(self, payloads: Mapping[str, bytes]) -> None:
         """Store what is not stored yet; within :meth:`Record.alone`."""
-        rows = [{"digest": one, "payload": held} for one, held in self.fresh(payloads).items()]
-        if rows:
+        if fresh := self.fresh(payloads):
+            rows = [{"digest": one, "payload": held} for one, held in fresh.items()]
             with self._record.engine.begin() as connection:
                 connection.execute(sa.insert(self._table), rows)
 
@@ -105,34 +105,31 @@ class Payloads:
 
         InvalidArgument, of ``field``: no job on record has it, or it is too much to hold.
         """
-        named: set[str] = set()
+        known: dict[str, bytes] = {}
 
-        def note(held: bytes) -> bytes:
-            if found := _NAMED.fullmatch(held):
-                named.add(found[1].decode())
-            return held
+        def put(held: bytes) -> bytes:
+            if not (found := _NAMED.fullmatch(held)):
+                return held
+            return known.setdefault(found[1].decode(), held)
 
-        replaced(value, note)
-        if not named:
+        replaced(value, put)  # which names are there
+        if not known:
             return value
         table = self._table.c
-        held = sa.select(sa.func.sum(sa.func.length(table.payload))).where(table.digest.in_(named))
+        named = table.digest.in_([*known])
+        held = sa.select(sa.func.sum(sa.func.length(table.payload))).where(named)
         with self._record.engine.begin() as connection:
             if (size := connection.execute(held).scalar() or 0) > MAX_NAMED_BYTES:
                 raise InvalidArgument(
                     field, f"the plates that this names hold {size} bytes, over {MAX_NAMED_BYTES}"
                 )
-            query = sa.select(table.digest, table.payload).where(table.digest.in_(named))
-            known = {row.digest: row.payload for row in connection.execute(query)}
-        if missing := named - known.keys():
+            query = sa.select(table.digest, table.payload).where(named)
+            found = {row.digest: bytes(row.payload) for row in connection.execute(query)}
+        if missing := known.keys() - found.keys():
             raise InvalidArgument(
                 field, f"no job on record has the plate sha256:{min(missing)}; send its pixels"
             )
-
-        def put(held: bytes) -> bytes:
-            found = _NAMED.fullmatch(held)
-            return bytes(known[found[1].decode()]) if found else held
-
+        known.update(found)
         return replaced(value, put)
 
     def forget(self, needed: Callable[[], Collection[str]]) -> None:

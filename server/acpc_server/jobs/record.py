@@ -5,7 +5,7 @@ through ``DBOSClient``, created so that its calls raise while the record is away
 it. What it has no call for, such as counts, and pages by label on SQLite, is asked in SQL of the
 system tables that DBOS documents, which are only read.
 
-This file and :mod:`~acpc_server.jobs.runner` are the two that call DBOS.
+This file, ``run`` and ``runner`` are those that call DBOS.
 """
 
 import fcntl
@@ -14,14 +14,15 @@ import sqlite3
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
-from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import sqlalchemy as sa
+import structlog
 from dbos import DBOSClient, DBOSPortableJSONSerializer, EnqueueOptions, WorkflowStatus
 from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
@@ -29,6 +30,7 @@ from sqlalchemy.exc import OperationalError, SQLAlchemyError
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
 
+log = structlog.get_logger("acpc.jobs")
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
@@ -68,6 +70,17 @@ BATCH = 20
 NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
+class Steps(NamedTuple):
+    """Finished steps of a job on record, how many of them its last run took, the last's phase."""
+
+    taken: int
+    fresh: int
+    phase: str
+
+
+NO_STEPS = Steps(0, 0, "waiting")
+
+
 def connection_url(url: str) -> sa.URL:
     """Parse a record's URL, with limits on how long PostgreSQL is awaited unless it sets them."""
     parsed = sa.make_url(url)
@@ -80,25 +93,29 @@ def connection_url(url: str) -> sa.URL:
 class Record:
     """The job record at ``sqlite:///path`` or ``postgresql://...``.
 
-    ``engine`` connects to it, for a table beside DBOS's own too.
+    ``engine`` connects to it, for a table beside DBOS's own too, and ``client`` is DBOS's.
     """
 
     def __init__(self, url: str) -> None:
         self.url = connection_url(url)
         self.postgres = self.url.get_backend_name() == "postgresql"
         schema = "dbos" if self.postgres else None
-        columns = ("workflow_uuid", "name", "status", "queue_name", "inputs")
-        self._jobs = sa.table(
+
+        def table(name: str, columns: str, *typed: sa.ColumnClause[Any]) -> sa.TableClause:
+            return sa.table(name, *map(sa.column, columns.split()), *typed, schema=schema)
+
+        self._jobs = table(
             "workflow_status",
-            *map(sa.column, (*columns, "created_at")),
+            "workflow_uuid name status queue_name inputs created_at started_at_epoch_ms",
             sa.column("attributes", sa.JSON),
-            schema=schema,
         )
-        kept = ("workflow_uuid", "function_name", "function_id")
-        self._steps = sa.table("operation_outputs", *map(sa.column, kept), schema=schema)
-        self._inputs = sa.table(
-            "workflow_input", *map(sa.column, ("workflow_uuid", "inputs")), schema=schema
+        # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
+        states: sa.ColumnElement[Any] = sa.literal_column("('ENQUEUED', 'PENDING')")
+        self._in_flight = [self._jobs.c.queue_name == QUEUE, self._jobs.c.status.op("IN")(states)]
+        self._steps = table(
+            "operation_outputs", "workflow_uuid function_name function_id completed_at_epoch_ms"
         )
+        self._inputs = table("workflow_input", "workflow_uuid inputs")
         self.own_tables = sa.MetaData(schema="acpc" if self.postgres else None)
         self._alone = threading.Lock()
         options: dict[str, Any] = {"connect_args": {"timeout": TIMEOUT_SECONDS}}
@@ -107,7 +124,7 @@ class Record:
         self._file = 0  # its number, once opened
         self.engine = sa.create_engine(self.url, pool_timeout=TIMEOUT_SECONDS, **options)
         logging.getLogger("dbos").setLevel(logging.WARNING)  # before it logs how it connects
-        self._dbos = DBOSClient(
+        self.client = DBOSClient(
             system_database_url=self.url.render_as_string(hide_password=False),
             serializer=DBOSPortableJSONSerializer(),
             application_name=APPLICATION,
@@ -147,7 +164,7 @@ class Record:
 
     def close(self) -> None:
         """Drop every connection."""
-        self._dbos.destroy()
+        self.client.destroy()
         self.engine.dispose()
 
     @contextmanager
@@ -156,19 +173,14 @@ class Record:
 
         One that stops in the middle is not awaited for longer than seconds on PostgreSQL.
         """
-        with self._alone, self._lock_of_hosts():
-            yield
-
-    @contextmanager
-    def _lock_of_hosts(self) -> Iterator[None]:
         if not self.postgres:
             if self._file not in (0, Path(str(self.url.database)).stat().st_ino):
                 raise FileNotFoundError("the job record was deleted, and its jobs would be lost")
-            with open(f"{self.url.database}.submit", "a") as file:  # noqa: PTH123
+            with self._alone, open(f"{self.url.database}.submit", "a") as file:  # noqa: PTH123
                 fcntl.flock(file, fcntl.LOCK_EX)
                 yield
             return
-        with self.engine.connect() as connection:
+        with self._alone, self.engine.connect() as connection:
             connection.execution_options(isolation_level="READ COMMITTED")
             for limit in ("lock_timeout", "idle_in_transaction_session_timeout"):
                 connection.exec_driver_sql(f"SET LOCAL {limit} = '{TIMEOUT_SECONDS}s'")
@@ -188,18 +200,13 @@ class Record:
         }
         with suppress(dbos_error.DBOSConflictingWorkflowError):
             # The empty one was the tenant; hosts of an earlier release read it.
-            self._dbos.enqueue(options, spec, stamp, "", owner)
+            self.client.enqueue(options, spec, stamp, "", owner)
 
     def payloads(self) -> set[str]:
         """Return the digests of the payloads of all jobs."""
         listed = self._jobs.c.attributes["payloads"].as_string()
         found = self._ask(sa.select(listed).where(listed.is_not(None)).distinct())
         return {digest for (digests,) in found for digest in digests.split()}
-
-    def get(self, job_id: str) -> JobRow | None:
-        """Return a job with its result."""
-        found = self._dbos.list_workflows(workflow_ids=[job_id])
-        return _row(found[0]) if found else None
 
     def owner(self, job_id: str, kinds: Collection[str]) -> str | None:
         """Return who submitted a job of some kinds; None without one."""
@@ -210,16 +217,16 @@ class Record:
         )
         return (found[0][0] or "") if found else None
 
-    def rows(self, job_ids: Collection[str]) -> dict[str, JobRow]:
-        """Return jobs by their ids, without their results."""
-        found = self._dbos.list_workflows(workflow_ids=list(job_ids), load_output=False)
+    def rows(self, job_ids: Collection[str], *, results: bool = False) -> dict[str, JobRow]:
+        """Return jobs by their ids; the ``results`` of those that succeeded only where wanted."""
+        found = self.client.list_workflows(workflow_ids=list(job_ids), load_output=results)
         failed = [status.workflow_id for status in found if status.status == "ERROR"]
-        if failed:  # a failure is small, and says more than that there was one
-            found += self._dbos.list_workflows(workflow_ids=failed)
+        if failed and not results:  # a failure is small, and says more than that there was one
+            found += self.client.list_workflows(workflow_ids=failed)
         return {status.workflow_id: _row(status) for status in found}
 
     def _listed(self, **wanted: Any) -> list[WorkflowStatus]:  # noqa: ANN401 - as DBOS's
-        return self._dbos.list_workflows(load_input=False, load_output=False, **wanted)
+        return self.client.list_workflows(load_input=False, load_output=False, **wanted)
 
     def _ask(self, query: sa.Select[Any]) -> list[Any]:
         with self.engine.begin() as connection:
@@ -230,8 +237,7 @@ class Record:
         (status,) = self._listed(workflow_ids=[job_id])
         first = (status.recovery_attempts or 0) <= 1
         waited = _seconds_since(status.created_at) if first else None
-        steps, _ = self.steps([job_id]).get(job_id, (0, ""))
-        return steps, waited
+        return self.steps([job_id])[job_id].taken, waited
 
     def ended_before(self, moment: float, kinds: list[str]) -> list[str]:
         """Return ids of a few jobs that ended before a moment, in seconds since 1970."""
@@ -252,26 +258,18 @@ class Record:
         The public ``resume_workflow`` asks neither, and forgets how often a job was started, of
         which one that takes every host down with it has only so many.
         """
-        system = self._dbos._sys_db  # noqa: SLF001
+        system = self.client._sys_db  # noqa: SLF001
         return system.reenqueue_for_recovery(job_id, [executor_id], QUEUE)
 
     def resume(self, job_id: str) -> None:
         """Queue a job again that a host holds and does not run; its starts are forgotten."""
         for status in self._listed(workflow_ids=[job_id], status="PENDING"):
-            self._dbos.resume_workflow(status.workflow_id, queue_name=QUEUE)
+            self.client.resume_workflow(status.workflow_id, queue_name=QUEUE)
 
     def keep_phases(self, job_id: str, phases: Mapping[str, float]) -> None:
         """Record where the time of a job's last run went, beside its result, which holds none."""
         rounded = {name: round(seconds, 3) for name, seconds in phases.items()}
-        self._dbos.update_workflow_attributes(job_id, {"phases": rounded}, merge=True)
-
-    def cancel(self, job_id: str) -> None:
-        """Record that a job is cancelled."""
-        self._dbos.cancel_workflow(job_id)
-
-    def delete(self, job_ids: Collection[str]) -> None:
-        """Remove jobs and their steps from the record."""
-        self._dbos.delete_workflows(list(job_ids))
+        self.client.update_workflow_attributes(job_id, {"phases": rounded}, merge=True)
 
     def queued(self) -> tuple[int, float]:
         """Return how many jobs wait for a host, and for how many seconds the oldest."""
@@ -289,13 +287,6 @@ class Record:
         spec = sa.func.coalesce(inputs.inputs, jobs.inputs)  # where older releases of DBOS keep it
         query = sa.select(jobs.workflow_uuid).select_from(joined).where(*self._in_flight)
         return bool(self._ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
-
-    @cached_property
-    def _in_flight(self) -> list[sa.ColumnElement[bool]]:
-        # Literals: SQLite uses the partial indexes of DBOS only for a status that it can read.
-        status, queue = self._jobs.c.status, self._jobs.c.queue_name
-        in_flight = status.in_([sa.literal_column("'ENQUEUED'"), sa.literal_column("'PENDING'")])
-        return [queue == QUEUE, in_flight]
 
     def page(
         self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
@@ -327,16 +318,19 @@ class Record:
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
         return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
 
-    def steps(self, job_ids: Collection[str]) -> dict[str, tuple[int, str]]:
-        """Return how many steps each job has on record, and the last one's phase."""
-        found: dict[str, tuple[int, str]] = {}
+    def steps(self, job_ids: Collection[str]) -> Mapping[str, Steps]:
+        """Return what jobs have on record by now; of one that is not asked for, nothing."""
+        found: dict[str, Steps] = defaultdict(lambda: NO_STEPS)
         if not job_ids:
             return found
-        job, phase, number = self._steps.c
-        last = sa.func.max(number)
-        query = sa.select(job, phase, sa.func.count()).where(job.in_(job_ids))
-        for job_id, name, count in self._ask(query.group_by(job, phase).order_by(last)):
-            found[job_id] = found.get(job_id, (0, ""))[0] + count, name
+        job, phase, number, ended = self._steps.c
+        jobs = self._jobs.c
+        fresh = sa.func.sum(sa.case((ended >= jobs.started_at_epoch_ms, 1), else_=0))
+        query = sa.select(job, phase, sa.func.count(), fresh).where(job.in_(job_ids))
+        query = query.join(self._jobs, job == jobs.workflow_uuid).group_by(job, phase)
+        for job_id, name, count, new in self._ask(query.order_by(sa.func.max(number))):
+            known = found[job_id]
+            found[job_id] = Steps(known.taken + count, known.fresh + int(new), name)
         return found
 
 
@@ -378,6 +372,15 @@ def _failure(status: WorkflowStatus) -> JobFailure:
 def _seconds_since(moment: int | None) -> float:
     """Return the age of a moment in milliseconds; another host's clock may be ahead."""
     return max(0.0, time.time() - (moment or 0) / 1000)
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Go on, with a line in the log, where the record cannot be used."""
+    try:
+        yield
+    except RECORD_ERRORS as error:
+        log.warning("job_database_away", cause=first_line(error))
 
 
 def no_room(error: Exception) -> bool:

@@ -24,7 +24,6 @@ from acpc_server.errors import (
     only_one,
     shortage,
 )
-from acpc_server.jobs import runner
 from acpc_server.jobs.following import Changed, Following, JobFollowers
 from acpc_server.jobs.kind import (
     Job,
@@ -37,8 +36,9 @@ from acpc_server.jobs.kind import (
 )
 from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
-from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line, no_room
-from acpc_server.jobs.runs import JobRunner, Verify
+from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line, no_room
+from acpc_server.jobs.run import Verify
+from acpc_server.jobs.runner import JobRunner, register
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -89,7 +89,7 @@ class JobService:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
         for name in self._kinds:
-            runner.register(name)
+            register(name)
         self._metrics = metrics
         self._options = options
         self._folder = StateFolder(options.state_dir)
@@ -117,20 +117,19 @@ class JobService:
         folder = self._folder.claim()
         try:
             options = self._options
-            self._running.executor_id = executor_id = options.executor_id or folder
+            executor_id = options.executor_id or folder
             self._record.open()
             # Before the launch, which at once resumes whatever the name has left unfinished.
             self._lease.acquire(executor_id, folder, options.about)
-            runner.launch(self._record, executor_id, options.concurrency, self._running.run)
+            self._running.launch(executor_id, options.concurrency)
             log.info("jobs_open", executor_id=executor_id)
-        except (*RECORD_ERRORS, ImportError) as error:
+        except (*RECORD_ERRORS, ImportError, FailedPrecondition) as error:
             self._close()
+            if isinstance(error, FailedPrecondition):
+                raise
             raise FailedPrecondition(
                 f"cannot open the job record ({first_line(error)}); see --jobs-url and --state-dir"
             ) from error
-        except FailedPrecondition:
-            self._close()
-            raise
         self._lease.start()
 
     def drain(self) -> None:
@@ -147,7 +146,7 @@ class JobService:
 
     def _close(self) -> None:
         self._lease.stop()
-        runner.close()
+        self._running.close()
         self._lease.leave()
         self._record.close()
         self._folder.release()
@@ -261,16 +260,10 @@ class JobService:
         FailedPrecondition: a newer release accepted it, in a form that this one cannot read.
         """
         job_id = self.find(name)
-        with self._reached():
-            row = self._record.get(job_id)
-            if row is None or row.kind not in self._kinds:
-                raise NotFound(f"no operation is named operations/{job_id}")
-            for job in self._jobs([row]):
-                return job
-        raise FailedPrecondition(
-            f"operations/{job_id} was submitted to a newer release; ask a server of that release",
-            reason="NEWER_RELEASE",
-        )
+        found = self._read([job_id], results=True)[job_id]
+        if isinstance(found, AcpcError):
+            raise found
+        return found
 
     def owner(self, name: str) -> tuple[str, str]:
         """Return the id and the owner of a job, without reading what it was given or has found."""
@@ -288,8 +281,7 @@ class JobService:
         with self._reached():
             found = wanted or JobFilter()
             ids = self._record.page([*self._kinds], found, offset=offset, limit=limit)
-            rows = self._record.rows(ids) if ids else {}
-            return self._jobs([rows[job_id] for job_id in ids if job_id in rows])
+        return [job for job in self._read(ids).values() if isinstance(job, Job)]
 
     def need(self, digest: str) -> bool:
         """Whether the spec of a job that has not ended names a digest."""
@@ -303,7 +295,7 @@ class JobService:
             return
         self._running.withdraw([job_id])  # at its next chunk, not at its next step
         with self._reached():
-            self._record.cancel(job_id)
+            self._record.client.cancel_workflow(job_id)
         self._metrics.jobs.labels("cancelled").inc()
         log.info("job_cancelled", job=job_id)
 
@@ -333,7 +325,7 @@ class JobService:
         return bool(expired)
 
     def _delete(self, job_ids: Collection[str]) -> None:
-        self._record.delete(job_ids)
+        self._record.client.delete_workflows([*job_ids])
         with self._record.alone():
             self._payloads.forget(self._record.payloads)
 
@@ -342,51 +334,54 @@ class JobService:
         return self._followers.follow(job_id, changed, every=every)
 
     def _look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
-        with self._reached():
-            listed = self._jobs(self._record.rows(job_ids).values())
-        found: dict[str, Job | AcpcError] = {job.job_id: job for job in listed}
-        ended = {job.job_id for job in listed if job.state.done}
-        for job_id in ended | (set(job_ids) - found.keys()):
-            try:
-                found[job_id] = self.get(job_id)
-            except (NotFound, FailedPrecondition) as error:  # of all who follow this one alone
-                found[job_id] = error
-        return found
+        found = self._read(job_ids)
+        ended = [i for i, job in found.items() if isinstance(job, Job) and job.state.done]
+        return found | self._read(ended, results=True)
 
-    def _jobs(self, rows: Collection[JobRow]) -> Sequence[Job]:
-        begun = [row for row in rows if row.attempts and row.state is not JobState.SUCCEEDED]
-        recorded = self._record.steps([row.job_id for row in begun if not self._counts(row)])
-        jobs: list[Job] = []
-        for row in rows:
-            kind = self._kinds[row.kind]
+    def _read(
+        self, job_ids: Collection[str], *, results: bool = False
+    ) -> dict[str, Job | AcpcError]:
+        """Return jobs by their ids, or why one cannot be read."""
+        with self._reached():
+            rows = self._record.rows(job_ids, results=results) if job_ids else {}
+            done = JobState.SUCCEEDED
+            begun = [x for x, row in rows.items() if row.attempts and row.state is not done]
+            recorded = self._record.steps(begun)
+        found: dict[str, Job | AcpcError] = {}
+        for job_id in job_ids:
+            row = rows.get(job_id)
+            if row is None or row.kind not in self._kinds:
+                found[job_id] = NotFound(f"no operation is named operations/{job_id}")
+                continue
+            kind, run = self._kinds[row.kind], self._running.runs.get(job_id)
             try:
                 spec, _ = taken_out(from_plain(kind.spec_type, row.recorded))
-            except InvalidArgument:  # written by a newer release
+            except InvalidArgument:
+                found[job_id] = FailedPrecondition(
+                    f"operations/{job_id} was submitted to a newer release; ask a server of that "
+                    "release",
+                    reason="NEWER_RELEASE",
+                )
                 continue
-            done, phase = recorded.get(row.job_id, (0, "waiting"))
-            progress = self._progress(row, done, phase, kind.count_steps(spec))
-            phases = row.phases or self._running.phases(row.job_id)
-            jobs.append(Job(**{**vars(row), "phases": phases}, spec=spec, progress=progress))
-        return jobs
+            steps, phases = recorded.get(job_id, NO_STEPS), row.phases
+            if run is not None:
+                steps, phases = steps._replace(phase=run.phase), phases or run.phases()
+            progress = _progress(row, steps, kind.count_steps(spec))
+            job = {**vars(row), "phases": phases, "spec": spec, "progress": progress}
+            found[job_id] = Job(**job)
+        return found
 
-    def _counts(self, row: JobRow) -> bool:
-        """Whether a job runs here and takes new steps: it has seen again what it did before."""
-        live = self._running.progress(row.job_id)
-        return live is not None and (row.attempts == 1 or live.steps_per_second is not None)
 
-    def _progress(self, row: JobRow, recorded: int, phase: str, total: int) -> Progress:
-        if row.state is JobState.SUCCEEDED:
-            return Progress.at("done", total, total)
-        if row.state is not JobState.RUNNING:
-            phase = "waiting" if row.state is JobState.QUEUED else str(row.state)
-            return Progress.at(phase, recorded, total)
-        if (live := self._running.progress(row.job_id)) is not None:
-            done = max(live.completed, recorded)
-            return Progress.at(live.phase, done, live.total, live.steps_per_second)
-        rate = None  # on another host: that of its first start
-        if recorded and row.attempts == 1 and row.started:
-            rate = recorded / max(time.time() - row.started, 1e-3)
-        return Progress.at(phase, recorded, total, rate)
+def _progress(row: JobRow, steps: Steps, total: int) -> Progress:
+    if row.state is JobState.SUCCEEDED:
+        return Progress.at("done", total, total)
+    if row.state is not JobState.RUNNING:
+        phase = "waiting" if row.state is JobState.QUEUED else str(row.state)
+        return Progress.at(phase, steps.taken, total)
+    rate = None
+    if steps.fresh and row.started:
+        rate = steps.fresh / max(time.time() - row.started, 1e-3)
+    return Progress.at(steps.phase, steps.taken, total, rate)
 
 
 def is_id(name: str) -> bool:

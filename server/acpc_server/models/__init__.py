@@ -9,6 +9,8 @@ from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
     find_checkpoint,
+    folder_time,
+    is_unmoved,
     list_checkpoints,
     list_others,
     read_open,
@@ -25,8 +27,14 @@ from acpc_server.models.frozen import (
     check_proprio,
     with_proprio,
 )
-from acpc_server.models.jepa_model import JepaModel
-from acpc_server.models.jepa_rollout import Form, JepaRollout, Step, Weights, predict_step
+from acpc_server.models.jepa_model import (
+    Form,
+    JepaModel,
+    JepaRollout,
+    Step,
+    Weights,
+    predict_step,
+)
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.others import one_file_command
 from acpc_server.models.parts import VIT_SIZES

@@ -73,19 +73,16 @@ class Archive:
     """
 
     def __init__(self, filename: str, data: bytes) -> None:
-        self.filename, self.data, self._size = filename, data, len(data)
+        self.filename, self._size = filename, len(data)
         self._members = read_directory(filename, io.BytesIO(data), len(data))
         start, size = self._members["data.pkl"]
         told = _describe(filename, data[start : start + size])
         self.kind: str = told["kind"]
         self.names: list[str] = told["names"]
-        self.nodes = {path: _node(*content) for path, content in told["nodes"].items()}
-        self._storages: dict[tuple[str, str], Tensor] = {}
-
-    def release(self) -> None:
-        """Let go of the file's bytes; what it describes stays."""
-        self.data = b""
-        self._storages.clear()
+        self.nodes = {
+            path: Node(depth, kind, _records(tensors), _records(hidden), attributes)
+            for path, (depth, kind, tensors, hidden, attributes) in told["nodes"].items()
+        }
 
     def entries(self, path: str) -> dict[str, StoredTensor | str]:
         """Everything in a dict, in a tensor's place the class of what is none."""
@@ -108,11 +105,23 @@ class Archive:
         if named > 2 * self._size:  # a tensor under two names is two once written
             raise unsafe(self.filename, f"its {named} bytes of tensors come from {self._size}")
 
-    def tensors(self, records: dict[str, StoredTensor | str]) -> dict[str, Tensor]:
-        """Make tensors of their records; raises as :meth:`check`."""
+    def tensors(self, records: dict[str, StoredTensor | str], data: bytes) -> dict[str, Tensor]:
+        """Make tensors of their records and the file's bytes; raises as :meth:`check`."""
         self.check(records)
-        known = {name: x for name, x in records.items() if isinstance(x, StoredTensor)}
-        return {name: self._tensor(stored) for name, stored in known.items()}
+        storages: dict[tuple[str, str], Tensor] = {}
+        made = {}
+        for name, stored in records.items():
+            assert isinstance(stored, StoredTensor)  # noqa: S101 - as checked
+            dtype, place = DTYPES[stored.kind], (stored.key, stored.kind)
+            if not all(stored.shape):
+                made[name] = torch.empty(stored.shape, dtype=dtype)
+                continue
+            if place not in storages:
+                start, held = self._members[f"data/{stored.key}"]
+                copied = bytearray(memoryview(data)[start : start + held])
+                storages[place] = torch.frombuffer(copied, dtype=dtype)
+            made[name] = storages[place].as_strided(stored.shape, stored.strides, stored.offset)
+        return made
 
     def _fault(self, stored: StoredTensor | str) -> str:
         if isinstance(stored, str) or stored.kind not in DTYPES:
@@ -132,16 +141,6 @@ class Archive:
             )
         return ""
 
-    def _tensor(self, stored: StoredTensor) -> Tensor:
-        dtype, place = DTYPES[stored.kind], (stored.key, stored.kind)
-        if not all(stored.shape):
-            return torch.empty(stored.shape, dtype=dtype)
-        if place not in self._storages:
-            start, held = self._members[f"data/{stored.key}"]
-            copied = bytearray(memoryview(self.data)[start : start + held])
-            self._storages[place] = torch.frombuffer(copied, dtype=dtype)
-        return self._storages[place].as_strided(stored.shape, stored.strides, stored.offset)
-
 
 def unsafe(filename: str, problem: str) -> UnsafeCheckpoint:
     """The error for a file that is not read."""
@@ -149,15 +148,9 @@ def unsafe(filename: str, problem: str) -> UnsafeCheckpoint:
     return UnsafeCheckpoint(message, reason="CHECKPOINT_WEIGHTS_REFUSED")
 
 
-def _node(depth: int, kind: str, tensors: Any, hidden: Any, attributes: Any) -> Node:  # noqa: ANN401
-    return Node(depth, kind, _records(tensors), _records(hidden), attributes)
-
-
 def _records(told: dict[str, Any]) -> dict[str, StoredTensor | str]:
     return {
-        name: x
-        if isinstance(x, str)
-        else StoredTensor(x[0], x[1], x[2], x[3], tuple(x[4]), tuple(x[5]))
+        name: x if isinstance(x, str) else StoredTensor(*x[:4], tuple(x[4]), tuple(x[5]))
         for name, x in told.items()
     }
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 from torch import Tensor
@@ -44,16 +43,14 @@ class Finding:
 
 def check_model(model: FrozenWorldModel) -> list[Finding]:
     """Try every promise on random frames and actions; return one finding each, in fixed order."""
-    trial = _Trial(model)
-    return [_try(promise, partial(check, trial)) for promise, check in _PROMISES.items()]
-
-
-def _try(promise: str, check: Callable[[], str]) -> Finding:
-    try:
-        with torch.inference_mode():
-            return Finding(promise, check())
-    except FAULTS as error:
-        return Finding(promise, f"{type(error).__name__}: {error}")
+    trial, findings = _Trial(model), []
+    for promise, check in _PROMISES.items():
+        try:
+            with torch.inference_mode():
+                findings.append(Finding(promise, check(trial)))
+        except FAULTS as error:
+            findings.append(Finding(promise, f"{type(error).__name__}: {error}"))
+    return findings
 
 
 _PROMISES: dict[str, Check] = {}

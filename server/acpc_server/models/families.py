@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from acpc_server.models import parts
 from acpc_server.models.backbones import build_backbone, build_encoder, rename_old_layers
 from acpc_server.models.config import JsonObject, Part, bad_config, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
-from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp
+from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp, SlotEmbedder
 from acpc_server.models.jepa_model import JepaModel
-from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, SlotEmbedder, frame_mask
+from acpc_server.models.prejepa import PatchPredictor, PreJepaModel, frame_mask
 from acpc_server.models.weights import (
     StateDict,
     StateReader,
@@ -35,7 +35,7 @@ UNUSED = frozenset({
     "backbone.embeddings.mask_token", "backbone.pooler.dense.weight", "backbone.pooler.dense.bias"
 })  # fmt: skip
 # Attributes of modules that change no answer, and tensors.
-IDLE_NUMBERS = {"training", "dropout"}
+IDLE_NUMBERS = {"training"}
 IDLE_TENSORS = ("mask_token", "num_batches_tracked")
 # Of torch's own modules but linear maps, whose other numbers show in shapes or in the module
 # around them.
@@ -58,8 +58,7 @@ class Family(Generic[Config, Options, Network]):
         network: Builds the network, with fresh weights; raises UnsafeCheckpoint if widths differ.
         facts: The fields of the card that config and network determine.
         frozen: What the server uses the network as.
-        unused: Stored tensors that are left out where the network has none.
-        masks: The predictor whose stored attention masks are checked and left out, if it has any.
+        used: Of the tensors of a file, those that the network may have; raises UnsafeCheckpoint.
     """
 
     name: str
@@ -69,8 +68,7 @@ class Family(Generic[Config, Options, Network]):
     network: Callable[[Config, Options], Network]
     facts: Callable[[Config, Network], Mapping[str, Any]]
     frozen: type[FrozenJepa]
-    unused: frozenset[str] = frozenset()
-    masks: Callable[[Config], parts.CausalPredictorConfig | None] = lambda _: None
+    used: Callable[[StateDict, Network, str], StateDict] = lambda state, *_: state
 
     def build(
         self,
@@ -90,11 +88,7 @@ class Family(Generic[Config, Options, Network]):
             network = self.network(parsed, options)
         count = count_parameters(network, limits)
         tensors = rename_old_layers(state.tensors, state.filename)
-        unused = self.unused - network.state_dict().keys()
-        used = {name: tensor for name, tensor in tensors.items() if name not in unused}
-        if (predictor := self.masks(parsed)) is not None:
-            used = _without_masks(used, predictor, state.filename)
-        fill(network, used, state.filename)
+        fill(network, self.used(tensors, network, state.filename), state.filename)
         facts = dict(self.facts(parsed, network))
         digest = state.digest
         if order := facts.pop("order", ""):  # a config's digest has none, where it matters
@@ -169,26 +163,22 @@ def _jepa_facts(config: parts.JepaConfig, _: JepaModel) -> dict[str, int]:
     }
 
 
-def _require(holds: bool, key: str, problem: str) -> None:
-    if not holds:
-        raise bad_config(key, problem)
-
-
 def _prejepa_network(config: parts.PreJepaConfig, options: parts.PreJepaOptions) -> PreJepaModel:
     backbone, predictor = build_backbone(config.encoder), config.predictor
     slots, frames = config.extra_encoders.modules, predictor.num_frames
-    key = "extra_encoders.modules"
-    _require(parts.ACTION in slots, key, "no action slot, without which no action is seen")
+    if parts.ACTION not in slots:
+        problem = "no action slot, without which no action is seen"
+        raise bad_config("extra_encoders.modules", problem)
     width = backbone.width + sum(slot.emb_dim for slot in slots.values())
     terms = " + ".join(f"{key} {slot.emb_dim}" for key, slot in slots.items())
     source = f"the backbone's width {backbone.width} + {terms}"
     _check_equal("predictor.dim", predictor.dim, width, source)
     patches = predictor.num_patches
-    problem = f"{patches} is no square number of patches"
-    _require(math.isqrt(patches) ** 2 == patches, "predictor.num_patches", problem)
-    held = f"the predictor has positions for predictor.num_frames = {frames} frames"
-    problem = f"{config.history_size}, but {held}"
-    _require(config.history_size <= frames, "history_size", problem)
+    if math.isqrt(patches) ** 2 != patches:
+        raise bad_config("predictor.num_patches", f"{patches} is no square number of patches")
+    if config.history_size > frames:
+        held = f"the predictor has positions for predictor.num_frames = {frames} frames"
+        raise bad_config("history_size", f"{config.history_size}, but {held}")
     embedders = {str(key): SlotEmbedder(slot.in_chans, slot.emb_dim) for key, slot in slots.items()}
     return PreJepaModel(
         backbone, PatchPredictor(predictor), embedders, config.history_size, options
@@ -208,26 +198,19 @@ def _prejepa_facts(config: parts.PreJepaConfig, network: PreJepaModel) -> dict[s
     }
 
 
-def _without_masks(
-    state: StateDict, config: parts.CausalPredictorConfig, filename: str
-) -> StateDict:
-    """Leave out the stored attention masks; raises UnsafeCheckpoint for another than is used."""
-    for name, tensor in state.items():
-        if STORED_MASK.match(name):
-            _check_mask(name, tensor, config, filename)
-    return {name: tensor for name, tensor in state.items() if not STORED_MASK.match(name)}
-
-
-def _check_mask(
-    name: str, mask: Tensor, config: parts.CausalPredictorConfig, filename: str
-) -> None:
-    side = config.num_patches * config.num_frames
-    if mask.shape != (1, 1, side, side):
-        found, wanted = tuple(mask.shape), (1, 1, side, side)
-        raise bad_weights(filename, name, f"shape {found}, but the config wants {wanted}")
-    causal = frame_mask(config.num_frames, config.num_patches, mask.device)
-    if not torch.equal(mask[0, 0] == 1, causal):
-        raise bad_weights(filename, name, "an attention mask that is not causal between frames")
+def _prejepa_tensors(state: StateDict, network: PreJepaModel, filename: str) -> StateDict:
+    """Leave out what inference has no use for; raises for a mask that is not the one in use."""
+    predictor, masks = network.predictor, [name for name in state if STORED_MASK.match(name)]
+    side = predictor.pos_embedding.shape[1]
+    for name in masks:
+        found, wanted = tuple(state[name].shape), (1, 1, side, side)
+        if found != wanted:
+            raise bad_weights(filename, name, f"shape {found}, but the config wants {wanted}")
+        causal = frame_mask(side // predictor.patches, predictor.patches, state[name].device)
+        if not torch.equal(state[name][0, 0] == 1, causal):
+            raise bad_weights(filename, name, "an attention mask that is not causal between frames")
+    unused = {*masks, *(UNUSED - network.state_dict().keys())}
+    return {name: tensor for name, tensor in state.items() if name not in unused}
 
 
 FAMILIES: tuple[Family[Any, Any, Any], ...] = (
@@ -240,6 +223,6 @@ FAMILIES: tuple[Family[Any, Any, Any], ...] = (
     ),
     Family(
         "prejepa", frozenset(parts.PREJEPA_TARGETS), parts.PreJepaConfig, parts.PreJepaOptions,
-        _prejepa_network, _prejepa_facts, FrozenPreJepa, UNUSED, lambda config: config.predictor,
+        _prejepa_network, _prejepa_facts, FrozenPreJepa, _prejepa_tensors,
     ),
 )  # fmt: skip

@@ -97,20 +97,20 @@ def open_folder(root: Path, name: str) -> Iterator[int]:
         descriptor = open_below(opened, parts, os.O_DIRECTORY)
     except OSError as raised:
         error = _explained(raised, f"checkpoint {name!r}")
-        raise (_unknown(root, name, error) if isinstance(error, NotFound) else error) from None
+        if isinstance(error, NotFound):
+            error = UnknownName(
+                error.message,
+                name,
+                lambda: [entry.name for entry in list_checkpoints(root)],
+                "acpc list checkpoints",
+            )
+        raise error from None
     finally:
         os.close(opened)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _unknown(root: Path, name: str, error: NotFound) -> UnknownName:
-    def known() -> Iterator[str]:
-        return (entry.name for entry in list_checkpoints(root))
-
-    return UnknownName(error.message, name, known, "acpc list checkpoints")
 
 
 def choose_weights(folder: int, name: str, weights: str) -> str:
@@ -216,33 +216,34 @@ def list_checkpoints(root: Path) -> list[CheckpointEntry]:
     """
     os.close(_open_root(root))
     entries = []
-    for path, folders, files, folder in os.fwalk(root, follow_symlinks=False):
-        folders[:] = [name for name in folders if not name.startswith(".")]  # of `pull`
-        relative = Path(path).relative_to(root)
-        if len(relative.parts) >= MAX_LISTING_DEPTH:
-            folders.clear()
-        config = _status(folder, CONFIG_NAME)
-        if config is None or not relative.parts:
-            continue
-        for filename in files:
-            weights = _status(folder, filename)
-            if is_weights_name(filename) and weights is not None:
-                entries.append(_entry(folder, relative.as_posix(), filename, config, weights))
+    for name, folder, _, files in _folders(root):
+        if (config := _status(folder, CONFIG_NAME)) is not None:
+            for filename in filter(is_weights_name, files):
+                if (weights := _status(folder, filename)) is not None:
+                    entries.append(_entry(folder, name, filename, config, weights))
     return sorted(entries, key=lambda entry: (entry.name, entry.weights))
 
 
 def list_others(root: Path) -> list[tuple[str, Hint]]:
     """Name and look of every folder below ``root`` that holds what cannot be loaded as it is."""
     found = []
-    for path, folders, _, folder in os.fwalk(root, follow_symlinks=False):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        name = Path(path).relative_to(root).as_posix()
-        look = look_into(folder, name) if name != "." else None
-        if look is not None:
+    for name, folder, inner, _ in _folders(root):
+        if (look := look_into(folder, name)) is not None:
             found.append((name, look))
-        if name.count("/") >= MAX_LISTING_DEPTH - 1 or (look and look.command.count("hf:")):
-            folders.clear()
+            if "hf:" in look.command:
+                inner.clear()
     return sorted(found)
+
+
+def _folders(root: Path) -> Iterator[tuple[str, int, list[str], list[str]]]:
+    """Each folder below a root: its name, open, the folders to go on with, and its files."""
+    for path, inner, files, folder in os.fwalk(root, follow_symlinks=False):
+        inner[:] = [name for name in inner if not name.startswith(".")]  # of downloads
+        relative = Path(path).relative_to(root)
+        if len(relative.parts) >= MAX_LISTING_DEPTH:
+            inner.clear()
+        if relative.parts:
+            yield relative.as_posix(), folder, inner, files
 
 
 def check_config(folder: int, name: str) -> os.stat_result:
@@ -265,6 +266,33 @@ def find_checkpoint(root: Path, name: str, weights: str = "") -> CheckpointEntry
         return _entry(folder, name, filename, config, _stat_file(folder, filename))
 
 
+def folder_time(root: Path, name: str) -> int:
+    """Return when a file of a checkpoint's folder was last added, renamed or removed; 0: unknown.
+
+    Follows links as far as the folder, and opens nothing.
+    """
+    try:
+        return os.lstat(f"{root}/{name}").st_mtime_ns
+    except (OSError, ValueError):  # of a name that no file can have
+        return 0
+
+
+def is_unmoved(root: Path, entry: CheckpointEntry, changed: int) -> bool:
+    """Tell whether finding an entry again, whose folder had this :func:`folder_time`, finds it.
+
+    With four system calls, as every request makes them; :func:`find_checkpoint` makes a dozen.
+    """
+    files = (CONFIG_NAME, entry.weights, OPTIONS_NAME)[: len(entry.stamp) // 3]
+    try:
+        stamp: tuple[int, ...] = ()
+        for file in files:
+            status = os.lstat(f"{root}/{entry.name}/{file}")
+            stamp += status.st_ino, status.st_size, status.st_mtime_ns
+    except OSError:
+        return False
+    return stamp == entry.stamp and folder_time(root, entry.name) == changed != 0
+
+
 def _entry(
     folder: int, name: str, filename: str, config: os.stat_result, weights: os.stat_result
 ) -> CheckpointEntry:
@@ -274,15 +302,13 @@ def _entry(
     return CheckpointEntry(name, filename, weights.st_size, stamp=stamp)
 
 
-def _status(
-    folder: int, filename: str, is_wanted: Callable[[int], bool] = stat.S_ISREG
-) -> os.stat_result | None:
-    """Status of a regular file, or of another kind; None for what is none, or gone."""
+def _status(folder: int, filename: str) -> os.stat_result | None:
+    """Status of a regular file; None for what is none, or gone."""
     try:
         status = os.stat(filename, dir_fd=folder, follow_symlinks=False)
     except OSError:
         return None
-    return status if is_wanted(status.st_mode) else None
+    return status if stat.S_ISREG(status.st_mode) else None
 
 
 def _stat_file(folder: int, filename: str) -> os.stat_result:

@@ -13,8 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.jepa_model import JepaModel
-from acpc_server.models.jepa_rollout import JepaRollout
+from acpc_server.models.jepa_model import JepaModel, JepaRollout
 from acpc_server.models.prejepa import PreJepaModel
 
 Network = TypeVar("Network", bound=nn.Module)

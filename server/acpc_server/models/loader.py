@@ -79,19 +79,10 @@ def load_checkpoint(
     UnsafeCheckpoint: The content is broken, unknown, too large or unsafe; names the key;
     FailedPrecondition: An installed plug-in family does not load.
     """
-    _, state = read_checkpoint(root, name, weights, limits)
-    return build_model(state, device, limits)
-
-
-def read_checkpoint(
-    root: Path, name: str, weights: str, limits: CheckpointLimits
-) -> tuple[bytes, StateReader]:
-    """Read ``config.json`` as bytes, and make a reader of the weights; raises as the load."""
     with open_folder(root, name) as folder:
         check_config(folder, name)
-        tree = read_file(folder, CONFIG_NAME, limits.config_bytes)
-        config = read_config(tree)
-        _find_family(config)  # before the weights are read
+        config = read_config(read_file(folder, CONFIG_NAME, limits.config_bytes))
+        family = _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
         options: JsonObject = {}
@@ -100,7 +91,16 @@ def read_checkpoint(
                 read_file(folder, OPTIONS_NAME, limits.config_bytes), OPTIONS_NAME
             )
     backbone = _read_backbone(root, options.get("backbone"), limits)
-    return tree, StateReader(filename, data, config, options, backbone)
+    state = StateReader(filename, data, config, options, backbone)
+    model = family.build(config, state, device=device, limits=limits)
+    size, tokens = model.card.image_size, model.card.latent_tokens * model.card.history
+    if size > MAX_IMAGE_SIZE or tokens > MAX_WINDOW_TOKENS:
+        raise bad_config(
+            "",
+            f"frames of {size} pixels and {tokens} patches in the predictor's window; the server "
+            f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
+        )
+    return model
 
 
 def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateReader | None:
@@ -124,21 +124,6 @@ def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateR
     return StateReader(filename, data, {})
 
 
-def build_model(
-    state: StateReader, device: torch.device, limits: CheckpointLimits
-) -> FrozenWorldModel:
-    """Make the frozen model of some weights and their config."""
-    model = _find_family(state.config).build(state.config, state, device=device, limits=limits)
-    size, tokens = model.card.image_size, model.card.latent_tokens * model.card.history
-    if size > MAX_IMAGE_SIZE or tokens > MAX_WINDOW_TOKENS:
-        raise bad_config(
-            "",
-            f"frames of {size} pixels and {tokens} patches in the predictor's window; the server "
-            f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
-        )
-    return model
-
-
 def _find_family(config: JsonObject) -> ModelFamily:
     """Return the family that knows the config's top-level ``_target_``."""
     target = config.get("_target_")
@@ -147,7 +132,16 @@ def _find_family(config: JsonObject) -> ModelFamily:
     for built_in in FAMILIES:
         if target in built_in.targets:
             return built_in
-    plugins = _load_plugins()
+    plugins: list[ModelFamily] = []
+    for entry in entry_points(group=ENTRY_POINT_GROUP):
+        label = f"model family plug-in {entry.name!r} ({entry.value})"
+        try:
+            family = entry.load()
+        except (ImportError, AttributeError) as error:
+            raise FailedPrecondition(f"{label} does not load: {error}") from error
+        if not isinstance(family, ModelFamily):
+            raise FailedPrecondition(f"{label} is no ModelFamily: it needs name, targets and build")
+        plugins.append(family)
     matches = [family for family in plugins if target in family.targets]
     if len(matches) > 1:
         names = ", ".join(sorted(family.name for family in matches))
@@ -160,22 +154,3 @@ def _find_family(config: JsonObject) -> ModelFamily:
         f"{target[:80]!r} is not a known target, and nothing was imported or run; known: "
         f"{', '.join(known)}",
     )
-
-
-def _load_plugins() -> list[ModelFamily]:
-    """Import the families that other installed distributions provide."""
-    families: list[ModelFamily] = []
-    for entry in entry_points(group=ENTRY_POINT_GROUP):
-        try:
-            family = entry.load()
-        except (ImportError, AttributeError) as error:
-            raise FailedPrecondition(
-                f"model family plug-in {entry.name!r} ({entry.value}) does not load: {error}"
-            ) from error
-        if not isinstance(family, ModelFamily):
-            raise FailedPrecondition(
-                f"model family plug-in {entry.name!r} ({entry.value}) is no ModelFamily: it needs "
-                "name, targets and build"
-            )
-        families.append(family)
-    return families

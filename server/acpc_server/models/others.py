@@ -7,11 +7,13 @@ import os
 import re
 from collections.abc import Collection
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 from acpc.contract import WEIGHTS_SUFFIXES, is_weights_name
 
 from acpc_server.models.config import CONFIG_NAME
+from acpc_server.opening import open_below, open_part
 
 PLDM_FILE = re.compile(r"epoch=\d+_sample_step=\d+\.ckpt")
 CACHE = re.compile(r"(?:.*/)?models--(.+?)--(.+)")
@@ -54,9 +56,8 @@ def look_below(folder: int, name: str) -> Hint | None:
 
 def _names(folder: int, place: str) -> list[str]:
     """What lies in a folder below an open one, by name; nothing where it is none, or a link."""
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
-        opened = os.open(place, flags, dir_fd=folder)
+        opened = open_below(folder, Path(place).parts, os.O_DIRECTORY)
     except OSError:
         return []
     try:
@@ -94,10 +95,11 @@ def look_into(folder: int, name: str) -> Hint | None:
 
 def _look_at_config(folder: int, weights: list[str], imports: str) -> Hint | None:
     tree: object = None
-    with suppress(OSError, ValueError, RecursionError):
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(CONFIG_NAME, flags, dir_fd=folder), "rb") as file:  # noqa: PTH123
-            tree = json.loads(file.read(MAX_LOOK))
+    with (
+        suppress(OSError, ValueError, RecursionError),
+        os.fdopen(open_part(folder, CONFIG_NAME), "rb") as file,
+    ):
+        tree = json.loads(file.read(MAX_LOOK))
     target = tree.get("_target_") if isinstance(tree, dict) else None
     if isinstance(tree, dict) and target is None and isinstance(tree.get("model"), dict):
         return Hint(f"{CONFIG_NAME} is a whole training config, the tree lies under model", imports)

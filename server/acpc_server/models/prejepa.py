@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.models.jepa import CausalAttention, FeedForward
+from acpc_server.models.jepa import Attention, FeedForward, SlotEmbedder
 from acpc_server.models.parts import ACTION, PROPRIO, CausalPredictorConfig, PreJepaOptions
 from acpc_server.models.vit import ViT, normal_parameter
 
@@ -35,8 +35,8 @@ class PatchTransformer(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.layers = nn.ModuleList()
         for _ in range(config.depth):
-            attention = CausalAttention(width, config.heads, config.dim_head, 0.0)
-            self.layers.append(nn.ModuleList([attention, FeedForward(width, config.mlp_dim, 0.0)]))
+            attention = Attention(width, config.heads, config.dim_head)
+            self.layers.append(nn.ModuleList([attention, FeedForward(width, config.mlp_dim)]))
 
 
 class PatchPredictor(nn.Module):
@@ -55,10 +55,10 @@ class PatchPredictor(nn.Module):
         x = tokens.flatten(1, 2)  # (b, t * p, width)
         x = x + self.pos_embedding[:, : t * p]
         mask = frame_mask(t, p, x.device) if t > 1 else None
-        layers = cast("list[tuple[CausalAttention, FeedForward]]", [*self.transformer.layers])
+        layers = cast("list[tuple[Attention, FeedForward]]", [*self.transformer.layers])
         for index, (attention, mlp) in enumerate(layers):
             last = index == len(layers) - 1
-            mixed = attention.attend(x, p if last else t * p, None if last else mask)
+            mixed = attention(x, p if last else t * p, None if last else mask)
             x = x[:, -mixed.shape[1] :] + mixed
             x = x + mlp(x)
         return self.transformer.norm(x[:, -p:])
@@ -68,18 +68,6 @@ def frame_mask(frames: int, patches: int, device: torch.device) -> Tensor:
     """Which tokens see which, bool (frames * patches, frames * patches)."""
     frame = torch.arange(frames * patches, device=device) // patches
     return frame[:, None] >= frame[None, :]
-
-
-class SlotEmbedder(nn.Module):
-    """Linear map of what one frame has beside its pixels: the public ``Embedder``."""
-
-    def __init__(self, inputs: int, width: int) -> None:
-        super().__init__()
-        self.patch_embed = nn.Conv1d(inputs, width, kernel_size=1)
-
-    def forward(self, rows: Float[Tensor, "*rows inputs"]) -> Float[Tensor, "*rows width"]:
-        """Each row on its own; a kernel of width one is a matrix product, and computed as one."""
-        return F.linear(rows, self.patch_embed.weight.squeeze(-1), self.patch_embed.bias)
 
 
 class PreJepaModel(nn.Module):
@@ -196,17 +184,12 @@ class PreJepaModel(nn.Module):
         size = max(1, PASS_TOKENS[place] // (self.history * self.patches))
         parts = []
         for rows in torch.split(torch.arange(v * j, device=histories.device), size):
-            start = self.tokens(histories[rows // j])
-            parts.append(self._roll(start, actions[rows], horizon))
+            seen, found, first = self.tokens(histories[rows // j]), [], 0
+            for end in range(seen.shape[1], seen.shape[1] + horizon):
+                extra = max(0, seen.shape[1] - self.history)
+                seen, first = seen[:, extra:], first + extra
+                following = self.step(seen, actions[rows, first:end])
+                found.append(self.latents(following))
+                seen = torch.cat([seen, following[:, None]], dim=1)
+            parts.append(torch.stack(found, dim=1))
         return torch.cat(parts).reshape(v, j, horizon, -1)
-
-    def _roll(self, start: Tensor, actions: Tensor, horizon: int) -> Tensor:
-        """Latents (b, horizon, dim) after tokens (b, h, p, state)."""
-        seen, found, first = start, [], 0
-        for end in range(start.shape[1], start.shape[1] + horizon):
-            extra = max(0, seen.shape[1] - self.history)
-            seen, first = seen[:, extra:], first + extra
-            following = self.step(seen, actions[:, first:end])
-            found.append(self.latents(following))
-            seen = torch.cat([seen, following[:, None]], dim=1)
-        return torch.stack(found, dim=1)

@@ -178,24 +178,20 @@ Content = tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[Any, Any]]
 def inside(value: object) -> Content | None:
     """Tensors, hidden tensors, attributes and parts of a dict or module; None: another value."""
     if isinstance(value, dict):
-        return _of_dict(value)
+        tensors: dict[str, Any] = {}
+        noted: dict[str, Any] = {}
+        for key, item in value.items():
+            if not isinstance(item, Tensor) or not isinstance(key, str):
+                noted[clean(key)] = plain(item)
+            elif tensors.setdefault(clean(key), item.record) is not item.record:
+                raise RefusedError(f"two tensors are named {clean(key)!r}")
+        return tensors, {}, noted, value
     if not isinstance(value, Inert):
         return None
     if value.kind.endswith(".OptimizedModule") and value.args:
         return {}, {}, {}, {"_orig_mod": value.args[0]}
     held = value.attributes
     return _of_module(held) if isinstance(held.get("_modules"), dict) else None
-
-
-def _of_dict(value: dict[Any, Any]) -> Content:
-    tensors: dict[str, Any] = {}
-    noted: dict[str, Any] = {}
-    for key, item in value.items():
-        if not isinstance(item, Tensor) or not isinstance(key, str):
-            noted[clean(key)] = plain(item)
-        elif tensors.setdefault(clean(key), item.record) is not item.record:
-            raise RefusedError(f"two tensors are named {clean(key)!r}")
-    return tensors, {}, noted, value
 
 
 def _of_module(held: dict[Any, Any]) -> Content:

@@ -101,7 +101,8 @@ class StateReader:
             hint = "acpc-server import takes one of these with --weights-key"
             log.warning("weights_left_out", file=self.filename, what=others, hint=hint)
             self.read = f"{path or 'the top level'}, and not {', '.join(others)}"[:MAX_READ]
-        return archive.tensors(unwrap(archive.entries(path), self.filename, wrapped=bool(path)))
+        entries = unwrap(archive.entries(path), self.filename, wrapped=bool(path))
+        return archive.tensors(entries, self._data)
 
     @cached_property
     def digest(self) -> str:

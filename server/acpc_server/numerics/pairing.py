@@ -14,7 +14,7 @@ from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics.quantiles import ROOM, QuantileRank, bracket, order_statistics
+from acpc_server.numerics.quantiles import interpolated, order_statistics, quantile_ranks
 
 _BLOCK_ENTRIES = 2**20
 """Distances computed at once while scanning all pairs, 8 MiB."""
@@ -22,10 +22,8 @@ _BLOCK_ENTRIES = 2**20
 _TILE_ENTRIES = 2**23
 """Coordinates of the rows on one side of a block of them, 64 MiB: latents of patches are wide."""
 
-_MIN_SAMPLE, _MAX_SAMPLE, _PAIRS_PER_SAMPLE = 2**17, 2**20, 2**8
-"""Sampled pairs that locate a quantile among all distances: enough for one pass up to some ten
-thousand points, and a small part of the work."""
-
+ROOM = 2**24
+"""Distances kept at once, 128 MiB; of more each is computed three times."""
 
 Check = Callable[[], None]
 
@@ -69,24 +67,27 @@ def off_diagonal_quantile(
     """Compute a quantile of the Euclidean distances between all ordered pairs of different rows.
 
     Each unordered pair occurs twice in that list, so the upper triangle, every value counted twice,
-    gives the same quantile. The distances are selected from as they are computed; some hundred
-    megabytes are held. ``field`` names the rows in errors. InvalidArgument: fewer than 2 rows, a
-    value that is not finite, or a bad quantile.
+    gives the same quantile. Of many, some hundred megabytes are held at a time. ``field`` names the
+    rows in errors. InvalidArgument: fewer than 2 rows, a value that is not finite, or a bad
+    quantile.
     """
     count = len(points)
     if count < 2:
         raise InvalidArgument(field, f"has {count} rows; pairwise distances need at least 2")
-    _require_finite(field, points)
+    finite = torch.isfinite(points).all(dim=1)
+    if not finite.all():
+        row = int((~finite).nonzero()[0])
+        raise InvalidArgument(field, f"row {row} holds NaN or infinity; drop that anchor")
     pairs = count * (count - 1) // 2
-    rank = QuantileRank.of(quantile, 2 * pairs)
-    guess = (-math.inf, math.inf)
+    lower, upper, fraction = quantile_ranks(quantile, 2 * pairs)
+    ranks = [lower // 2, upper // 2]
     if pairs > ROOM:
-        size = min(max(_MIN_SAMPLE, pairs // _PAIRS_PER_SAMPLE), _MAX_SAMPLE)
-        guess = bracket(_sampled_distances(points, size), quantile)
-    low, high = order_statistics(
-        lambda: _upper_distances(points, check), [rank.lower // 2, rank.upper // 2], guess
-    )
-    return rank.between(low, high)
+        low, high = order_statistics(lambda: _upper_distances(points, check), ranks)
+    else:
+        distances = np.concatenate([*_upper_distances(points, check)])
+        distances.partition(ranks)
+        low, high = distances[ranks].tolist()
+    return interpolated(low, high, fraction)
 
 
 def pair_different_labels(
@@ -126,19 +127,6 @@ def _upper_distances(points: Tensor, check: Check) -> Iterator[np.ndarray]:
             yield (distances[above] if first == second else distances.flatten()).cpu().numpy()
 
 
-def _sampled_distances(points: Tensor, size: int) -> np.ndarray:
-    """Sample distances of random pairs. They only narrow the search; no result depends on them."""
-    generator = np.random.default_rng(0)
-    first = generator.integers(0, len(points), size)
-    second = (first + generator.integers(1, len(points), size)) % len(points)
-    step = max(1, _BLOCK_ENTRIES // max(1, points.shape[1]))
-    parts = [
-        (points[first[part]].double() - points[second[part]].double()).norm(dim=1)
-        for part in (slice(start, start + step) for start in range(0, size, step))
-    ]
-    return torch.cat(parts).cpu().numpy()
-
-
 def _distances(
     rows: Float64[Tensor, "rows dim"], others: Float64[Tensor, "columns dim"]
 ) -> Float64[Tensor, "rows columns"]:
@@ -146,10 +134,3 @@ def _distances(
     # The matrix-product shortcut loses half the digits between near points. A pair's distance is
     # the same number in every block, so one equal to the radius compares as equal.
     return torch.cdist(rows, others, compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _require_finite(field: str, values: Tensor) -> None:
-    finite = torch.isfinite(values).all(dim=1)
-    if not finite.all():
-        row = int((~finite).nonzero()[0])
-        raise InvalidArgument(field, f"row {row} holds NaN or infinity; drop that anchor")

@@ -2,6 +2,6 @@
 
 from acpc_server.observe.health import ServerHealth
 from acpc_server.observe.http import HttpEndpoint
-from acpc_server.observe.logs import configure_logs
+from acpc_server.observe.logs import configure_logs, log_call
 from acpc_server.observe.metrics import Metrics, Shift
 from acpc_server.observe.traces import CallSpan, begin_span, start_traces, stop_traces

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import socket
 import threading
 from collections.abc import Callable, Iterable
@@ -11,13 +10,11 @@ from socketserver import TCPServer
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler
 
-import structlog
 from prometheus_client import CollectorRegistry, make_wsgi_app
 from prometheus_client.exposition import ThreadingWSGIServer
 
 from acpc_server.observe.health import ServerHealth
 
-log = structlog.get_logger("acpc.http")
 Wsgi = Callable[[dict[str, Any], Callable[..., object]], Iterable[bytes]]
 IDLE_SECONDS = 5.0  # silence that ends a connection, each of which serves one request
 
@@ -25,21 +22,18 @@ IDLE_SECONDS = 5.0  # silence that ends a connection, each of which serves one r
 class HttpEndpoint:
     """Serves the series of a registry, and a server's health.
 
-    ``token`` gives the bearer token that ``/metrics`` needs; None: it needs none. ``pages`` answers
-    ``/`` and ``/operations/...``.
+    ``pages`` answers ``/`` and ``/operations/...``.
     """
 
     def __init__(
         self,
         registry: CollectorRegistry,
         health: ServerHealth,
-        token: Callable[[], str] | None = None,
         pages: Wsgi | None = None,
     ) -> None:
         self._pages = pages
         self._series = make_wsgi_app(registry)
         self._health = health
-        self._token = token
         self._server: _Server | None = None
 
     def start(self, host: str, port: int) -> int:
@@ -60,14 +54,13 @@ class HttpEndpoint:
     def _answer(self, environ: dict[str, Any], start: Callable[..., object]) -> Iterable[bytes]:
         """Answer a request, as a WSGI application."""
         path, health = environ["PATH_INFO"], self._health
-        if path == "/metrics" and self._allowed(environ.get("HTTP_AUTHORIZATION", "")):
+        if path == "/metrics":
             answer: Iterable[bytes] = self._series(environ, start)
             return answer
         if self._pages is not None and (path == "/" or path.startswith("/operations/")):
             return self._pages(environ, start)
         loaded = health.loaded()
         known = {
-            "/metrics": (401, []),
             "/livez": (200, ["ok"]) if health.live else (503, [health.sickness]),
             "/readyz": (200, ["ok", *([f"loaded: {', '.join(loaded)}"] * bool(loaded))]),
         }
@@ -75,21 +68,8 @@ class HttpEndpoint:
             known["/readyz"] = 503, [": ".join(cause) for cause in health.obstacles.items()]
         code, lines = known.get(path, (404, []))
         status = HTTPStatus(code)
-        headers = [("Content-Type", "text/plain; charset=utf-8")]
-        headers += [("WWW-Authenticate", "Bearer")] * (code == HTTPStatus.UNAUTHORIZED)
-        start(f"{status:d} {status.phrase}", headers)
+        start(f"{status:d} {status.phrase}", [("Content-Type", "text/plain; charset=utf-8")])
         return ["".join(f"{line}\n" for line in lines or [status.phrase]).encode()]
-
-    def _allowed(self, given: str) -> bool:
-        if self._token is None:
-            return True
-        try:
-            token = self._token()
-            same = hmac.compare_digest(given.encode(), f"Bearer {token}".encode())
-            return same and bool(token)  # an empty file opens nothing
-        except Exception:  # its file cannot be read at the moment
-            log.exception("metrics_token_unreadable")
-            return False
 
 
 class _Server(ThreadingWSGIServer):

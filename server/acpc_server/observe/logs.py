@@ -4,52 +4,52 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import logging.handlers
 import sys
 import threading
 import time
 from collections import deque
+from datetime import UTC, datetime
+from typing import Any
 
 import structlog
 from structlog.typing import Processor
 
-# The logger of a line for every call.
-CALLS = "acpc.rpc"
-# How long such a line waits for others that are written with it.
-GATHER_SECONDS = 0.1
-# Lines that wait at most; who adds more writes them itself, however slow that is.
-MAX_LINES = 1000
+# The logger of a line for every call, and how long one waits for others that are written with it.
+CALLS, GATHER_SECONDS = "acpc.rpc", 0.1
 
 
-class _GatheringHandler(logging.handlers.MemoryHandler):
-    """Writes the lines of many calls together: none waits for another thread or for the disk.
+class _Handler(logging.StreamHandler[Any]):
+    """Writes each line at once, but those of calls together, a moment later.
 
-    All other lines, and warnings and errors, are written at once after those that wait.
+    No call waits for another thread or for the disk.
     """
 
-    def __init__(self, target: logging.Handler) -> None:
-        super().__init__(MAX_LINES, logging.WARNING, target)
-        self.buffer: deque[logging.LogRecord] = deque()  # type: ignore[assignment]
-        self._writing = threading.Lock()  # so that lines stay in order
+    def __init__(self, render: Processor) -> None:
+        super().__init__(sys.stderr)
+        self._render = render
+        self._waiting: deque[dict[str, Any]] = deque()
         self._gathers = threading.Event()
         threading.Thread(target=self._write_gathered, name="log", daemon=True).start()
 
-    def handle(self, record: logging.LogRecord) -> bool:
-        """Take a record, without the lock that the standard library's handlers hold meanwhile."""
-        self.emit(record)
-        return True
-
-    def shouldFlush(self, record: logging.LogRecord) -> bool:
-        """Whether a line may not wait."""
+    def add(self, facts: dict[str, Any]) -> None:
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        line = {"event": "rpc", "logger": CALLS, "level": "info", "timestamp": at}
+        self._waiting.append(facts | line)
         if not self._gathers.is_set():
             self._gathers.set()
-        return record.name != CALLS or super().shouldFlush(record)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line after those that wait."""
+        self.flush()
+        super().emit(record)
 
     def flush(self) -> None:
         """Write what waits; returns once it is written."""
-        with self._writing:
-            while self.buffer and self.target is not None:
-                self.target.handle(self.buffer.popleft())
+        with self.lock or contextlib.nullcontext():
+            while self._waiting:
+                line = self._render(None, "info", self._waiting.popleft())
+                self.stream.write(f"{line}{self.terminator}")
+            super().flush()
 
     def _write_gathered(self) -> None:
         """While calls come, wake by the clock: whoever adds a line wakes nobody."""
@@ -60,6 +60,15 @@ class _GatheringHandler(logging.handlers.MemoryHandler):
                 self.flush()
 
 
+def log_call(facts: dict[str, Any]) -> None:
+    """Log a call that has ended: through structlog, unless a server has set its logs up."""
+    handler = logging.root.handlers[0] if logging.root.handlers else None
+    if not isinstance(handler, _Handler):
+        structlog.get_logger(CALLS).info("rpc", **facts)
+    elif logging.root.level <= logging.INFO:
+        handler.add(facts)
+
+
 def configure_logs(level: str, style: str) -> None:
     """Send structlog, the standard library's loggers and warnings to stderr in one format."""
     shared: list[Processor] = [
@@ -68,24 +77,20 @@ def configure_logs(level: str, style: str) -> None:
         structlog.stdlib.add_log_level,
         structlog.processors.TimeStamper(fmt="iso", utc=True),
     ]
-    renderer: list[Processor] = (
-        [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]
-        if style == "json"
-        else [
-            # Not Rich's, which shows what variables held: tokens, and frames number by number.
-            structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
-            )
-        ]
+    # Not Rich's traceback, which shows what variables held: tokens, and frames number by number.
+    text = structlog.dev.ConsoleRenderer(
+        colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
-    written = logging.StreamHandler(sys.stderr)
-    written.setFormatter(
+    render: Processor = structlog.processors.JSONRenderer() if style == "json" else text
+    last = [structlog.processors.format_exc_info, render] if style == "json" else [render]
+    handler = _Handler(render)
+    handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
-            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
+            processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *last],
         )
     )
-    logging.basicConfig(handlers=[_GatheringHandler(written)], level=level, force=True)
+    logging.basicConfig(handlers=[handler], level=level, force=True)
     # Whoever wants fewer lines still wants to know who changed what.
     logging.getLogger("acpc.access").setLevel(logging.INFO)
     logging.captureWarnings(True)

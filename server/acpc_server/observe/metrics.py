@@ -32,17 +32,8 @@ MAX_NAMES = 50
 # Perturbations of one checkpoint, each of one severity, that have series of their own.
 MAX_PERTURBATIONS = 12
 OTHER = "other"
-# Distances between latents.
-LATENT_BUCKETS = tuple(
-    mantissa * 10.0**exponent for exponent in range(-4, 3) for mantissa in (1, 2, 5)
-)
 # Distances in units of the clean motion, so close that a median is a fifth off at most.
 MOTION_BUCKETS = tuple(float(f"{0.01 * 1.5**step:.3g}") for step in range(24))
-# Parts of the clean gap; a margin is at most 1, and certifies above 0.
-MARGIN_BUCKETS = (
-    *(-100.0, -30.0, -10.0, -3.0, -1.0, -0.3, -0.1, 0.0),
-    *(0.1, 0.2, 0.3, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99, 1.0),
-)
 # A unary call that came with this many seconds and was not answered is the server's failure.
 AMPLE_SECONDS = 5.0
 OUTCOMES = {
@@ -224,15 +215,6 @@ class Metrics:
         )
         names: tuple[str, ...] = (*SHIFT_LABELS, "certificate", "outcome")
         self.certificates = registry.counter("acpc_certificates", text, names)
-        text = "Margin of a certificate in clean gaps: above 0 granted, 1 where nothing moved."
-        kinds = (*SHIFT_LABELS, "certificate")
-        self.margin = registry.histogram("acpc_planning_margin", text, kinds, MARGIN_BUCKETS)
-        text = "ACPC of a candidate pool under a view, the 0.90 quantile of its candidates."
-        self.acpc = registry.histogram("acpc_planning_acpc", text, SHIFT_LABELS, LATENT_BUCKETS)
-        text = "Distance of a view's latents from those of the history, by planning session."
-        self.encoder_shift = registry.histogram(
-            "acpc_planning_encoder_shift", text, SHIFT_LABELS, LATENT_BUCKETS
-        )
         text = (
             "Distance of a view's latents from those of the history, over the median distance of "
             "consecutive latents of the history, by planning session; not where it has one frame."

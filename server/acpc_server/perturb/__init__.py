@@ -4,13 +4,15 @@ The contract declares the built-in kinds; this package has the function of each 
 plug-ins.
 """
 
-from acpc_server.perturb import blurs, patches, scene, sensor, viewpoint
+from acpc_server.perturb import blurs, camera, scene
 from acpc_server.perturb.draws import DRAW_FORMAT, DrawKey, Draws
 from acpc_server.perturb.photometric import IMAGE_CODEC
-from acpc_server.perturb.price import PIECE_WORK, check_drawing, drawing_work
 from acpc_server.perturb.registry import (
+    PIECE_WORK,
     Cost,
     Perturbation,
+    check_drawing,
+    drawing_work,
     is_by_frame,
     is_stochastic,
     perturbation,

@@ -54,7 +54,7 @@ def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Fra
     across = [(0, tap, weight) for tap, weight in enumerate(weights)]
     down = [(tap, 0, weight) for tap, weight in enumerate(weights)]
     rows = _weighted_sum(_padded(frames, 0, reach), across, frames.shape[2:])
-    return _weighted_sum(_padded(rows, reach, 0), down, frames.shape[2:]).to(frames.dtype)
+    return _weighted_sum(_padded(rows, reach, 0), down, frames.shape[2:])
 
 
 @built_in(DefocusBlur, lambda asked: _cost(4 * (asked.radius + 0.5) ** 2, asked.radius))
@@ -105,13 +105,11 @@ def _blurred(frames: Frames, reach: int, beyond: Iterable[tuple[tuple[int, int],
     raw = [(y + reach, x + reach, 1 - d) for (y, x), d in beyond if d < 1]
     total = math.fsum(weight for _, _, weight in raw)
     taps = [(y, x, weight / total) for y, x, weight in raw]
-    padded = _padded(frames, reach, reach)
-    return _weighted_sum(padded, taps, frames.shape[2:]).to(frames.dtype)
+    return _weighted_sum(_padded(frames, reach, reach), taps, frames.shape[2:])
 
 
 def _padded(frames: Frames, down: int, across: int) -> Float[Tensor, "n 3 out_h out_w"]:
-    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-    return functional.pad(wide, (across, across, down, down), mode="reflect")
+    return functional.pad(frames, (across, across, down, down), mode="reflect")
 
 
 def _weighted_sum(padded: Frames, taps: Taps, size: torch.Size) -> Float[Tensor, "n 3 out_h out_w"]:

@@ -1,7 +1,7 @@
 """The random numbers of a perturbation's views, made where the frames are."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -75,6 +75,11 @@ class Draws(np.random.Generator):
         raw = np.stack([host_philox(key, first=first).random_raw(count) for key in self._keys])
         return (raw >> np.uint64(11)) * 2.0**-53
 
+    def each(self, frames: Tensor, count: int) -> Iterator[tuple[Tensor, list[float]]]:
+        """Yield the frames of view after view, each with so many :meth:`numbers`."""
+        parts = torch.split(frames, len(frames) // self.views)
+        return zip(parts, self.numbers(count).tolist(), strict=True)
+
     def _take(self, count: int) -> tuple[int, int]:
         """Reserve ``count`` 32-bit values; return their first block, and ``count``."""
         first, self._next_block = self._next_block, self._next_block + -(-count // _BLOCK_VALUES)
@@ -87,8 +92,3 @@ class Draws(np.random.Generator):
             raw = [host_philox(key, first=first).random_raw(4 * blocks) for key in self._keys]
             return torch.from_numpy(np.stack(raw).view(np.int32))[:, :count]
         return philox_words(self._keys, first, blocks, self._device).view(torch.int32)[:, :count]
-
-
-def to_index(number: float, stop: int) -> int:
-    """Turn a uniform number in [0, 1) into an integer in [0, stop)."""
-    return int(number * stop)

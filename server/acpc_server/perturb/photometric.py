@@ -11,13 +11,13 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 from acpc.contract import Brightness, ColorJitter, Contrast, Gamma, Jpeg, Saturation, Shadow
-from jaxtyping import Float, UInt8
+from jaxtyping import Float
 from PIL import Image, features
 from torch import Tensor
 
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel, to_model_input
 from acpc_server.perturb.draws import Draws
-from acpc_server.perturb.registry import Cost, Frames, built_in
+from acpc_server.perturb.registry import Cost, Frames, built_in, coloured
 
 Matrix = list[list[float]]
 Recolouring = tuple[Matrix, float]
@@ -84,10 +84,13 @@ def jpeg(frames: Frames, parameters: Jpeg, draws: Draws) -> Frames:
     )
     grey_levels = (frames.detach().to("cpu", torch.float64) * std + mean) * 255.0
     stored = grey_levels.round().clamp(0.0, 255.0).to(torch.uint8)
-    decoded = np.stack([_compressed(frame, parameters.quality) for frame in stored])
-    wide = torch.promote_types(frames.dtype, torch.float32)
-    view = to_model_input(torch.from_numpy(decoded), min(frames.shape[2:]), wide)
-    return view.to(frames.device, frames.dtype)
+    decoded = []
+    for frame in stored:
+        stream, image = io.BytesIO(), Image.fromarray(frame.permute(1, 2, 0).numpy())
+        image.save(stream, "JPEG", quality=parameters.quality, subsampling="4:2:0")
+        decoded.append(np.asarray(Image.open(stream)))
+    shown = torch.from_numpy(np.stack(decoded))
+    return to_model_input(shown, min(frames.shape[2:]), frames.dtype).to(frames.device)
 
 
 @built_in(Gamma, Cost(25))
@@ -96,13 +99,13 @@ def gamma(frames: Frames, parameters: Gamma, draws: Draws) -> Frames:
 
     A power's last bit depends on where its number lies in memory; a curve's depends on nothing.
     """
-    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-    std, mean = per_channel(IMAGENET_STD, wide), per_channel(IMAGENET_MEAN, wide)
-    levels = ((wide * std + mean) * 255.0).clamp(0.0, 255.0)
-    curve = (torch.arange(256, dtype=wide.dtype, device=wide.device) / 255.0) ** parameters.exponent
+    std, mean = per_channel(IMAGENET_STD, frames), per_channel(IMAGENET_MEAN, frames)
+    levels = ((frames * std + mean) * 255.0).clamp(0.0, 255.0)
+    grey = torch.arange(256, dtype=frames.dtype, device=frames.device) / 255.0
+    curve = grey**parameters.exponent
     below = levels.floor().clamp(max=254.0)
     start, end = curve[below.long()], curve[below.long() + 1]
-    return ((start + (end - start) * (levels - below) - mean) / std).to(frames.dtype)
+    return (start + (end - start) * (levels - below) - mean) / std
 
 
 @built_in(Shadow, Cost(4), stochastic=True)
@@ -113,26 +116,17 @@ def shadow(frames: Frames, parameters: Shadow, draws: Draws) -> Frames:
     """
     height, width = frames.shape[2:]
     edge = max(1.0, parameters.softness * min(height, width))
-    view = frames.to(torch.promote_types(frames.dtype, torch.float32), copy=True)
-    black = per_channel([-m / s for m, s in zip(IMAGENET_MEAN, IMAGENET_STD, strict=True)], view)
+    black = coloured((0.0, 0.0, 0.0), frames)
     rows, columns = (
-        torch.arange(side, dtype=view.dtype, device=view.device) + 0.5 for side in (height, width)
+        torch.arange(side, dtype=frames.dtype, device=frames.device) + 0.5
+        for side in (height, width)
     )
-    parts = torch.split(view, len(view) // draws.views)
-    for seen, (row, column, turn) in zip(parts, draws.numbers(3).tolist(), strict=True):
+    for seen, (row, column, turn) in draws.each(frames, 3):
         down = (rows - (0.25 + 0.5 * row) * height) * (math.sin(2.0 * math.pi * turn) / edge)
         right = (columns - (0.25 + 0.5 * column) * width) * (math.cos(2.0 * math.pi * turn) / edge)
         shade = (down[:, None] + right + 0.5).clamp(0.0, 1.0) * -parameters.strength
         seen.add_((seen - black) * shade)
-    return view.to(frames.dtype)
-
-
-def _compressed(frame: UInt8[Tensor, "3 h w"], quality: int) -> UInt8[np.ndarray, "h w 3"]:
-    """Encode and decode one frame."""
-    stream = io.BytesIO()
-    image = Image.fromarray(frame.permute(1, 2, 0).numpy())
-    image.save(stream, "JPEG", quality=quality, subsampling="4:2:0")
-    return np.asarray(Image.open(stream))
+    return frames
 
 
 def _grey_scaling(change: float) -> Matrix:
@@ -153,10 +147,9 @@ def _chroma_change(scale: float, sine: float) -> Matrix:
 
 def _recoloured(frames: Frames, views: Sequence[Recolouring]) -> Frames:
     """``p + change @ p + offset`` at every pixel, saturating; the frames of view after view."""
-    wide = frames.to(torch.promote_types(frames.dtype, torch.float32))
-    view = torch.empty_like(wide)
+    view = torch.empty_like(frames)
     for channel, (std, mean) in enumerate(zip(IMAGENET_STD, IMAGENET_MEAN, strict=True)):
-        value = wide[:, channel]
+        value = frames[:, channel]
         rows = [(change[channel], offset) for change, offset in views]
         total = torch.empty_like(value)
         constants = [
@@ -166,12 +159,12 @@ def _recoloured(frames: Frames, views: Sequence[Recolouring]) -> Frames:
         total[:] = _by_view(constants, value)
         for other, other_std in enumerate(IMAGENET_STD):
             weights = [row[other] * other_std / std for row, _ in rows]
-            total += wide[:, other] * _by_view(weights, value)
+            total += frames[:, other] * _by_view(weights, value)
         total += value
         black, white = -mean / std, (1.0 - mean) / std
         total = total.maximum(value.clamp(max=black)).minimum(value.clamp(min=white))
         view[:, channel] = total
-    return view.to(frames.dtype)
+    return view
 
 
 def _by_view(values: Sequence[float], frames: Float[Tensor, "n h w"]) -> Tensor | float:

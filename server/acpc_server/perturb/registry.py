@@ -6,21 +6,27 @@ a request first names it.
 """
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
 from typing import Any, NamedTuple
 
+import torch
 from acpc.contract import Composition, Registered, VisualChange
 from jaxtyping import Float
 from pydantic import ValidationError
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, below
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import Draws
 
 ENTRY_POINT_GROUP = "acpc.perturbations"
+# Work that a CPU does in one go, 7 ms; see :class:`Cost`.
+PIECE_WORK = 3.5e6
+MAX_VIEW_BYTES = 2**30
+"""What drawing one view may hold, 1 GiB; three frames of 224 pixels take 15 MiB."""
 
 Frames = Float[Tensor, "n 3 h w"]
 Apply = Callable[[Tensor, Any, Draws], Tensor]
@@ -111,9 +117,30 @@ def built_in(
     stochastic: bool = False,
     by_frame: bool = True,
 ) -> Callable[[Apply], Perturbation]:
-    """Decorate the function of one of the contract's kinds, which takes many views at once."""
+    """Decorate the function of one of the contract's kinds, which takes many views at once.
+
+    Its frames are a contiguous copy in float32 or float64, which it may write to.
+    """
     entry = partial(Perturbation, parameters.kind, parameters, stochastic, by_frame=by_frame)
-    return lambda apply: register(entry(apply, many=True, cost=cost))
+
+    def typed(apply: Apply) -> Perturbation:
+        def applied(frames: Frames, given: Any, draws: Draws) -> Frames:  # noqa: ANN401
+            wide = frames.to(
+                torch.promote_types(frames.dtype, torch.float32),
+                memory_format=torch.contiguous_format,
+                copy=True,
+            )
+            return apply(wide, given, draws).to(frames.dtype)
+
+        return register(entry(applied, many=True, cost=cost))
+
+    return typed
+
+
+def coloured(rgb: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
+    """A colour, of parts in [0, 1], as model input."""
+    parts = zip(rgb, IMAGENET_MEAN, IMAGENET_STD, strict=True)
+    return per_channel([(part - mean) / std for part, mean, std in parts], like)
 
 
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
@@ -202,3 +229,41 @@ def series_name(spec: VisualChange) -> str:
         f"{step.name}:{step.severity:g}" if isinstance(step, Registered) else str(step)
         for step in spec.steps
     )
+
+
+def cost_of(spec: VisualChange) -> Cost:
+    """Add up the costs of the changes that a change is made of; raises as :func:`resolve`."""
+    found = [resolve(step) for step in spec.steps]
+    costs = [x.cost(asked) if callable(x.cost) else x.cost for x, asked in found]
+    passes, view, once, copies = zip(*costs, strict=True)
+    return Cost(sum(passes), sum(view), sum(once), max(copies))
+
+
+def drawing_work(views: Iterable[tuple[VisualChange, int]], pixels: int) -> float:
+    """Price the work of views: the change of each, and its frames of so many pixels."""
+    costs: dict[int, Cost] = {}
+    work = 0.0
+    for spec, frames in views:
+        cost = costs.get(id(spec))
+        if cost is None:
+            cost = costs[id(spec)] = cost_of(spec)
+            work += cost.once
+        work += cost.of_view(frames, pixels)
+    return work
+
+
+def check_drawing(specs: Iterable[VisualChange], frames: int, pixels: int, path: str) -> None:
+    """Raise InvalidArgument for a view that takes too much memory to draw.
+
+    ``path`` is the field of a change, with its index as ``{}``; ``frames`` are those of a view, of
+    so many pixels.
+    """
+    for index, spec in enumerate(specs):
+        needed = int(cost_of(spec).copies * frames * pixels * 3 * 4)
+        if needed > MAX_VIEW_BYTES:
+            raise InvalidArgument(
+                path.format(index),
+                f"a view of {frames} frames of {pixels} pixels takes {needed} bytes to draw, over "
+                f"the limit of {MAX_VIEW_BYTES}; use a checkpoint of smaller frames",
+                reason="VIEW_TOO_LARGE",
+            )

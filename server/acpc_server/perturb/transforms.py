@@ -14,11 +14,12 @@ from torch.nn import functional
 from acpc_server.errors import FailedPrecondition, InvalidArgument, below
 from acpc_server.numerics import IMAGENET_STD, per_channel
 from acpc_server.perturb.draws import DrawKey, Draws
-from acpc_server.perturb.price import PIECE_WORK, cost_of
 from acpc_server.perturb.registry import (
+    PIECE_WORK,
     Cost,
     Frames,
     built_in,
+    cost_of,
     perturbation,
     resolve,
     step_field,
@@ -107,16 +108,15 @@ def _step(
 @built_in(Identity, Cost(3, copies=2.0))
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """Copy the frames."""
-    return frames.clone()
+    return frames
 
 
 @built_in(GaussianNoise, Cost(12), stochastic=True, by_frame=False)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
-    noise = draws.normals(frames.shape)
-    noise = noise.to(torch.promote_types(frames.dtype, torch.float32))
+    noise = draws.normals(frames.shape).to(frames.dtype)
     noise *= parameters.sigma / per_channel(IMAGENET_STD, noise)
-    return noise.to(frames.dtype).add_(frames)
+    return noise.add_(frames)
 
 
 @built_in(Resize, Cost(12))
@@ -127,7 +127,7 @@ def resize(frames: Frames, parameters: Resize, draws: Draws) -> Frames:
     """
     height, width = frames.shape[2:]
     small = [max(1, round(side * parameters.scale)) for side in (height, width)]
-    down = functional.interpolate(frames.contiguous(), size=small, mode="bilinear")
+    down = functional.interpolate(frames, size=small, mode="bilinear")
     return functional.interpolate(down, size=(height, width), mode="bilinear")
 
 

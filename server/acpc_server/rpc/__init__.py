@@ -1,7 +1,7 @@
 """The wire: the door, servicers, error mapping."""
 
 from acpc_server.rpc.anchor import AnchorServicer
-from acpc_server.rpc.call import Call, Messages, admit_all
+from acpc_server.rpc.call import Call, Service
 from acpc_server.rpc.catalog import CheckpointServicer, DatasetServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.door import Door

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import threading
 import uuid
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias
+from functools import partial
+from typing import Any
 
 import torch
 from acpc.contract import (
@@ -41,7 +42,7 @@ from acpc_server.errors import (
 )
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
-from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.limits import ReadLimit
 from acpc_server.rpc.request import page_of, read
 
@@ -50,9 +51,6 @@ IDLE_SECONDS = 60.0
 CLOSE_SECONDS = 5.0
 # States and labels of one answer, and anchors whose every pair is looked at for it.
 MAX_CONTENTS_BYTES, MAX_PAIRED = 2**25, 5000
-
-# Takes each message, and None at the end of them; its value is the answer.
-Dialogue: TypeAlias = "Generator[None, pb.UploadAnchorsRequest | None, pb.UploadAnchorsResponse]"
 
 
 @dataclass(frozen=True)
@@ -67,44 +65,28 @@ class AnchorServicer:
     _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
-    async def UploadAnchors(self, messages: Messages, context: Call) -> pb.UploadAnchorsResponse:
+    async def UploadAnchors(self, context: Call) -> pb.UploadAnchorsResponse:
         """Store shards as they come; each is safe once the next one is asked for."""
         hint = "go on with the same request_id"
-        steps = _Steps(self._uploaded(context))
+        limit = ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")
+        upload = _Upload(self._store, context.principal.owner)
         try:
-            async for message in messages(ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")):
-                if await context.aside(steps.take, message):
+            async for message in context.messages(limit):
+                if await context.aside(upload.take, message):
                     break
-            await context.aside(steps.take, None)
-            return steps.answer
+            return await context.aside(upload.end)
         finally:
             # Before the status leaves, for a caller that goes on at once finds all let go of.
-            await asyncio.wait((context.aside(steps.close),), timeout=CLOSE_SECONDS)
-
-    def _uploaded(self, context: Call) -> Dialogue:
-        first = (yield) or pb.UploadAnchorsRequest()
-        if first.WhichOneof("message") != "header":
-            raise InvalidArgument("header", "the first message of an upload is its header")
-        try:
-            asked = read(UploadHeader, first.header)
-            if asked.expected_digest:
-                check_digest(asked.expected_digest, "expected_digest")
-            with _named(self._store, asked.request_id) as request_id:
-                header = replace(asked, request_id=request_id, owner=context.principal.owner)
-                return (yield from _receive(self._store, header, alone=not asked.request_id))
-        except InvalidArgument as error:
-            ours = error.field.partition(".")[0] in _names(UploadHeader)
-            raise (error.below("header") if ours else error) from error
+            await asyncio.wait((context.aside(upload.close),), timeout=CLOSE_SECONDS)
 
     def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
         """Return where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
-        store = self._store
-        offset, stored = store.progress(request.request_id)
+        offset, stored = self._store.progress(request.request_id)
         return pb.GetUploadResponse(
             next_offset=offset,
-            anchor_set=None if stored is None else _written(store, stored),
+            anchor_set=None if stored is None else _written(self._store, stored),
         )
 
     def CreateAnchorSet(
@@ -174,8 +156,8 @@ class AnchorServicer:
         self, request: pb.ListAnchorSetsRequest, context: Call
     ) -> pb.ListAnchorSetsResponse:
         """List a page of the sets, newest first."""
-        store = self._store
-        sets, token = page_of(request, store.list(), lambda one: _written(store, one))
+        written = partial(_written, self._store)
+        sets, token = page_of(request, self._store.list(), written)
         return pb.ListAnchorSetsResponse(anchor_sets=sets, next_page_token=token)
 
     def DeleteAnchorSet(
@@ -188,46 +170,80 @@ class AnchorServicer:
         return pb.DeleteAnchorSetResponse()
 
 
-class _Steps:
-    """Runs an upload's steps in workers, one at a time; it is closed when its call ends."""
+class _Upload:
+    """The steps of an upload, which workers make one at a time; it is closed when its call ends."""
 
-    def __init__(self, dialogue: Dialogue) -> None:
-        self.answer = pb.UploadAnchorsResponse()
-        self._over = False
-        self._dialogue = dialogue
-        self._lock = threading.Lock()
-        next(dialogue)
+    _header: UploadHeader
+    _named: bool
 
-    def take(self, message: pb.UploadAnchorsRequest | None) -> bool:
-        """Take the next message, None at the end of them; returns whether it was the last."""
-        with self._lock:
-            try:
-                if not self._over:
-                    self._dialogue.send(message)
-            except StopIteration as end:
-                self._over, self.answer = True, end.value
-            return self._over
+    def __init__(self, store: AnchorStore, owner: str) -> None:
+        self._store, self._owner = store, owner
+        self._lock, self._held = threading.Lock(), ExitStack()
+        self._upload: AnchorUpload | None = None
+        self._open = True
+
+    def take(self, message: pb.UploadAnchorsRequest) -> bool:
+        """Take the next message; returns whether no other is needed."""
+        with self._lock, _of_header():
+            if not self._open:
+                return True
+            if self._upload is None:
+                self._upload = self._begin(message)
+            elif message.WhichOneof("message") != "shard":
+                raise InvalidArgument("shard", "every message after the header is a shard")
+            else:
+                with below("shard"):
+                    self._append(self._upload, message.shard)
+            return self._upload.finished is not None
+
+    def end(self) -> pb.UploadAnchorsResponse:
+        """Finish the set, or say where an upload that has a name goes on."""
+        with self._lock, _of_header():
+            upload = self._upload or self._begin(pb.UploadAnchorsRequest())
+            if upload.next_offset < self._header.anchors and self._named:
+                return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
+            info = upload.finish()
+            self._held.close()
+        return pb.UploadAnchorsResponse(
+            anchor_set=_written(self._store, self._store.get(info.digest)), next_offset=info.anchors
+        )
 
     def close(self) -> None:
         """Let go of what the upload holds, once the step under way has ended."""
         with self._lock:
-            self._over = True
-            self._dialogue.close()
+            self._open = False
+            self._held.close()
+
+    def _begin(self, message: pb.UploadAnchorsRequest) -> AnchorUpload:
+        if message.WhichOneof("message") != "header":
+            raise InvalidArgument("header", "the first message of an upload is its header")
+        asked = read(UploadHeader, message.header)
+        if asked.expected_digest:
+            check_digest(asked.expected_digest, "expected_digest")
+        self._named = bool(asked.request_id)
+        request_id = self._held.enter_context(_named(self._store, asked.request_id))
+        self._header = replace(asked, request_id=request_id, owner=self._owner)
+        return self._held.enter_context(self._store.upload(self._header))
+
+    def _append(self, upload: AnchorUpload, shard: pb.AnchorShard) -> None:
+        if shard.offset != upload.next_offset:
+            raise FailedPrecondition(
+                f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is "
+                "next; GetUpload says where an upload goes on",
+                reason="UPLOAD_OFFSET",
+            )
+        anchors, packed = read_shard(shard, self._header, upload.next_offset)
+        upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))
 
 
-def _receive(store: AnchorStore, header: UploadHeader, *, alone: bool) -> Dialogue:
-    with store.upload(header) as upload:
-        while upload.finished is None and (message := (yield)) is not None:
-            if message.WhichOneof("message") != "shard":
-                raise InvalidArgument("shard", "every message after the header is a shard")
-            with below("shard"):
-                _append(upload, message.shard, header)
-        if upload.next_offset < header.anchors and not alone:
-            return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
-        info = upload.finish()
-    return pb.UploadAnchorsResponse(
-        anchor_set=_written(store, store.get(info.digest)), next_offset=info.anchors
-    )
+@contextmanager
+def _of_header() -> Iterator[None]:
+    """Name the message that an error about a field of the header is about."""
+    try:
+        yield
+    except InvalidArgument as error:
+        ours = error.field.partition(".")[0] in _names(UploadHeader)
+        raise (error.below("header") if ours else error) from error
 
 
 @contextmanager
@@ -264,14 +280,3 @@ def _written(store: AnchorStore, stored: StoredSet) -> pb.AnchorSet:
 
 def _names(record: type[Any]) -> set[str]:
     return {field.name for field in fields(record)}
-
-
-def _append(upload: AnchorUpload, shard: pb.AnchorShard, header: UploadHeader) -> None:
-    if shard.offset != upload.next_offset:
-        raise FailedPrecondition(
-            f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is next; "
-            "GetUpload says where an upload goes on",
-            reason="UPLOAD_OFFSET",
-        )
-    anchors, packed = read_shard(shard, header, upload.next_offset)
-    upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
-import threading
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
@@ -18,20 +19,11 @@ from google.protobuf.message import DecodeError
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import status_pb2
 
-from acpc_server.access import (
-    ANYONE,
-    CHANGES,
-    LOCAL,
-    Principal,
-    Role,
-    require_role,
-    subject,
-)
+from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
-from acpc_server.observe import CallSpan, Metrics, begin_span
+from acpc_server.observe import CallSpan, Metrics, begin_span, log_call
 from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
-from acpc_server.rpc.removed import RemovedFields
-from acpc_server.rpc.request import CALL_ID, plain_status, to_status
+from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.rpc.workers import Workers
 
 log = structlog.get_logger("acpc.rpc")
@@ -55,93 +47,90 @@ KINDS = {
 
 T = TypeVar("T")
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
-Messages: TypeAlias = "Callable[[ReadLimit], AsyncIterator[Any]]"
 Identify: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
 
 
-def admit_all(
-    method: str, metadata: Metadata, auth_context: Mapping[str, Any], peer: str
-) -> Principal:
-    """Return the principal of a server without authentication."""
-    return LOCAL
+@dataclass(frozen=True)
+class Service:
+    """How the methods of a service are served: by which object, within which limits.
+
+    ``check`` rejects a call before its message is read; methods in ``uploads`` count as such.
+    """
+
+    servicer: object
+    limits: Limits
+    workers: Workers
+    check: Callable[[Call], None] | None = None
+    uploads: Sequence[str] = ()
 
 
 class Method:
-    """One method of a service: its messages, and its series in the metrics."""
+    """One method of a service: its messages, what it counts as, and its series in the metrics."""
 
-    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics) -> None:
+    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics, served: Service) -> None:
         self.service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{self.service}/{self.name}"
+        self.served = served
         self.streams: bool = descriptor.client_streaming
+        self.counted = ["calls"] + ["streams"] * self.streams
+        self.counted += ["uploads"] * (self.name in served.uploads)
         self.changes = self.path in CHANGES
         self.probes = self.service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
         self.metrics = metrics
         labels = self.kind, self.service, self.name
         self.started = metrics.rpc_started.labels(*labels)
+        self.handled = cache(lambda code: metrics.rpc_handled.labels(*labels, code))
         self.handling = metrics.rpc_handling.labels(*labels)
         self.messages = metrics.stream_message.labels(*labels)
         self._request: Any = GetMessageClass(descriptor.input_type)
-        removed = RemovedFields(descriptor.input_type)
-        self._removed = removed.find if removed else None
 
     def parse(self, data: bytes) -> Any:  # noqa: ANN401 - a message of any type
-        """Parse a message.
-
-        InvalidArgument when it is something else, or has a field that is reserved: what it meant
-        would not be done.
-        """
+        """Parse a message; InvalidArgument when it is something else."""
         try:
-            message = self._request.FromString(data)
+            return self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
             if memory_short(len(data)):  # the parser, too, says no more than that it failed
                 raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error
-        if self._removed is not None and (found := self._removed(data)):
-            raise InvalidArgument(found, "was removed in this release; see CHANGELOG")
-        return message
 
 
 class Call:
-    """One call, as the door and servicers see it; made and ended by the event loop.
+    """One call, as the door and servicers see it; but for attributes, for the event loop's thread.
+
+    ``identify`` returns the caller, or raises; without it every caller is LOCAL.
 
     Attributes:
         caller: What limits count by: the principal, or the connection of an unknown one.
         task: What serves it.
         small: Whether its latest message is to be worked on where it was read.
         active: Whether its caller is still there.
+        interrupted: Why the task was cancelled, when it was not the caller that left.
     """
 
-    def __init__(self, method: Method, context: Any, limits: Limits, workers: Workers) -> None:  # noqa: ANN401
+    def __init__(self, method: Method, context: Any, identify: Identify | None) -> None:  # noqa: ANN401
         self.method = method
-        self.metadata: Metadata = context.invocation_metadata()
         self.peer: str = context.peer()
-        self.budget: float | None = context.time_remaining()
-        self.principal = LOCAL
-        self.caller = self.peer
-        self.small = True
-        self.active = True
-        self._known = False
+        self.principal, self.caller = LOCAL, self.peer
+        self.small = self.active = True
+        self.interrupted: AcpcError | None = None
+        self._known = identify is None
         self._began = time.monotonic()
+        self._budget: float | None = context.time_remaining()
         self._context = context
-        self._limits = limits
-        self._workers = workers
+        self._identify = identify
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - a coroutine runs in one
         self.task = task
-        self._interrupted: AcpcError | None = None
         self._bytes = 0  # of its latest message, counted in the limits
-        self._open = True
-        self._lock = threading.Lock()
-        self._callbacks: list[Callable[[], None]] = []
         self._subject = ""
+        self._metadata: Metadata = context.invocation_metadata()
+        headers = {key: value for key, value in self._metadata if isinstance(value, str)}
         # Not uuid4, whose system call lets another thread have the interpreter first.
         made = str(uuid.UUID(int=random.getrandbits(128), version=4))
-        headers = {key: value for key, value in self.metadata if isinstance(value, str)}
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_REQUEST_ID] or made
-        CALL_ID.set(self.request_id)
         self._agent = headers.get("user-agent", "")[:MAX_AGENT]
         self._span: CallSpan | None = None
         if not method.probes:
@@ -151,10 +140,12 @@ class Call:
         self._exemplar = {"trace_id": span.trace_id} if span is not None and span.sampled else None
         method.started.inc()
 
-    def identify(self, identify: Identify) -> None:
+    def identify(self) -> None:
         """Find out who calls; raises what ``identify`` does, and PermissionDenied."""
-        auth: Mapping[str, Any] = {} if identify is admit_all else self._context.auth_context()
-        who = identify(self.method.path, self.metadata, auth, self.peer)
+        if self._identify is None:
+            return
+        method = self.method.path
+        who = self._identify(method, self._metadata, self._context.auth_context(), self.peer)
         if self._known and who.name != self.principal.name:
             # What the call has begun belongs to who it was.
             raise Unauthenticated(
@@ -163,49 +154,49 @@ class Call:
         self.principal, self._known = who, True
         if who is not LOCAL and who is not ANYONE:
             self.caller = who.name
-        require_role(who, self.method.path)
+        require_role(who, method)
 
     def remaining(self) -> float | None:
         """Return the seconds until the caller's deadline, or None."""
-        if self.budget is None:
+        if self._budget is None:
             return None
-        return max(0.0, self._began + self.budget - time.monotonic())
+        return max(0.0, self._began + self._budget - time.monotonic())
 
     async def receive(self) -> bytes | None:
         """Return the bytes of the next message, or None at the end of them."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else data
 
-    async def first(self) -> Any:  # noqa: ANN401 - a message of any type
-        """Return the one message of a unary call."""
-        data = await self._limits.read(self)
+    async def message(self) -> Any:  # noqa: ANN401 - a message of any type
+        """Return the one message of a call that sends one."""
+        data = await self.method.served.limits.read(self)
         if data is None:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         message = await self._parsed(data)
         if given := getattr(message, "request_id", ""):
             # Log lines that people read must not be written by callers.
             self.request_id = (given if given.isprintable() else ascii(given))[:MAX_REQUEST_ID]
-            CALL_ID.set(self.request_id)
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
         if self.method.changes:
             self._subject = subject(self.method.path, message)
         return message
 
-    async def messages(self, limit: ReadLimit, identify: Identify) -> AsyncIterator[Any]:
+    async def messages(self, limit: ReadLimit) -> AsyncIterator[Any]:
         """Yield the messages of a stream, which may be silent until ``limit`` once it has begun."""
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
-        receive = self._limits.read(self, limit)  # a stream that shows none soon yields
+        limits = self.method.served.limits
+        receive = limits.read(self, limit)  # a stream that shows none soon yields
         while (data := await receive) is not None:
-            self.identify(identify)
+            self.identify()
             began = time.monotonic()
             try:
                 yield await self._parsed(data)
             finally:
                 self.method.messages.observe(time.monotonic() - began, self._exemplar)
-            receive = self._limits.listen(self, limit)
+            receive = limits.listen(self, limit)
 
     async def _parsed(self, data: bytes) -> Any:  # noqa: ANN401
-        self._limits.held_bytes += len(data) - self._bytes
+        self.method.served.limits.held_bytes += len(data) - self._bytes
         self._bytes, self.small = len(data), len(data) <= LOOP_BYTES
         if self.small:
             return self.method.parse(data)
@@ -213,37 +204,19 @@ class Call:
 
     def aside(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a worker call ``work``, in turn with those of other callers."""
-        return self._workers.run(self.caller, work, *args)
-
-    def when_over(self, callback: Callable[[], None]) -> None:
-        """Have ``callback`` called when the call ends, or now if it has."""
-        with self._lock:
-            if self.active:
-                self._callbacks.append(callback)
-                return
-        callback()
+        return self.method.served.workers.run(self.caller, work, *args)
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""
-        with self._lock:
-            self.active = False
-            callbacks, self._callbacks = self._callbacks, []
-        self._limits.held_bytes -= self._bytes
+        self.active = False
+        self.method.served.limits.held_bytes -= self._bytes
         self._bytes = 0
-        for callback in callbacks:
-            callback()
 
     def interrupt(self, error: AcpcError) -> None:
-        """End the call with an error, whatever it waits for. For the event loop's thread."""
-        if self._interrupted is None:
-            self._interrupted = error
+        """End the call with an error, whatever it waits for."""
+        if self.interrupted is None:
+            self.interrupted = error
             self.task.cancel()
-
-    def interruption(self) -> AcpcError | None:
-        """Return why the call's task was cancelled, when it was not the caller that left."""
-        if self._interrupted is not None:
-            self.task.uncancel()
-        return self._interrupted
 
     def named(self, error: AcpcError) -> AcpcError:
         """Add the names nearest to an unknown one, for a caller that may list names."""
@@ -267,29 +240,26 @@ class Call:
 
     def end(self, code: str) -> None:
         """Write everything, once: the one place where a call ends."""
-        with self._lock:
-            ends, self._open = self._open, False
-        if not ends:
-            return
-        method, budget, seconds = self.method, self.budget, time.monotonic() - self._began
+        method, budget, seconds = self.method, self._budget, time.monotonic() - self._began
         if code == "CANCELLED" and budget is not None and budget - seconds < DEADLINE_SLACK:
             code = "DEADLINE_EXCEEDED"  # the caller's library leaves when its time is up
-        method.metrics.rpc_handled.labels(method.kind, method.service, method.name, code).inc()
+        method.handled(code).inc()
         method.handling.observe(seconds, self._exemplar)
         if self._span is not None:
             self._span.end(code, int(grpc.StatusCode[code].value[0]), self.request_id)
-        self.log_access(code)
+        if method.changes or code == "PERMISSION_DENIED":
+            self.log_access(code)
         if method.probes:
             return
         name = self.principal.name if self._known else "unknown"
         method.metrics.count_call(name, self._agent, code, kind=method.kind, budget=budget)
         if self._known:  # access control has logged the others, without filling the disk
             facts = {"service": method.service, "method": method.name, "seconds": round(seconds, 6)}
-            log.info("rpc", **self._whose(code), **facts)
+            log_call(self._whose(code) | facts)
 
     def log_access(self, code: str) -> None:
-        """Log who had what changed, and who was denied it; those unknown have a line already."""
-        if self._known and (self.method.changes or code == "PERMISSION_DENIED"):
+        """Log who had what changed, or was denied it; those unknown have a line already."""
+        if self._known:
             facts = {"method": self.method.path, "subject": self._subject}
             access_log.info("access", **self._whose(code), **facts)
 

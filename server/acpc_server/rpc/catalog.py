@@ -5,14 +5,15 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from acpc.contract import CheckpointRef, Timing
+from acpc.contract import MAX_REQUEST_ID, CheckpointRef, Timing
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1 import dataset_service_pb2 as data_pb
 
 from acpc_server.data import DatasetStore
 from acpc_server.engine import CheckpointCache
+from acpc_server.errors import InvalidArgument
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import load, page_of, read, request_id
+from acpc_server.rpc.request import load, page_of, read
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,7 @@ class CheckpointServicer:
     ) -> pb.LoadCheckpointResponse:
         """Read a checkpoint onto the device."""
         started = time.perf_counter()
-        request_id(request)
-        loaded = load(self._checkpoints, read(CheckpointRef, request.checkpoint, "checkpoint"))
+        loaded = load(self._checkpoints, _named(request))
         if request.pin:
             self._checkpoints.pin(loaded)
         return pb.LoadCheckpointResponse(
@@ -58,10 +58,15 @@ class CheckpointServicer:
         self, request: pb.UnloadCheckpointRequest, context: Call
     ) -> pb.UnloadCheckpointResponse:
         """Free the device memory of a checkpoint."""
-        request_id(request)
-        ref = read(CheckpointRef, request.checkpoint, "checkpoint")
+        ref = _named(request)
         entry = self._checkpoints.unload(ref.name, ref.weights)
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
+
+
+def _named(request: pb.LoadCheckpointRequest | pb.UnloadCheckpointRequest) -> CheckpointRef:
+    if len(request.request_id) > MAX_REQUEST_ID:
+        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
+    return read(CheckpointRef, request.checkpoint, "checkpoint")
 
 
 @dataclass(frozen=True)

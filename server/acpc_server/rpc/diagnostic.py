@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from acpc.contract import (
+    MAX_REQUEST_ID,
     OwnPool,
     PairComparison,
     PairedPlans,
@@ -38,9 +39,10 @@ from acpc_server.interactive import (
     draw_pool,
     pool_work,
 )
-from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.limits import ReadLimit
-from acpc_server.rpc.request import load, read, request_id, require_views, shown_id, to_status
+from acpc_server.rpc.request import load, read, require_views
+from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext, Work
 
 # Time of a request whose caller sets no deadline, and the most that a deadline gives it.
@@ -74,28 +76,25 @@ class DiagnosticServicer:
     ) -> pb.ComparePairResponse:
         """Compare one pair."""
         with self._admitted(context) as admitted:
-            prepare = partial(self._pair, request, admitted)
-            return await self._answer(context, admitted, request.checkpoint, prepare)
+            return await self._compare(request, context, admitted)
 
-    async def ComparePairs(
-        self, messages: Messages, context: Call
-    ) -> AsyncIterator[pb.ComparePairsResponse]:
+    async def ComparePairs(self, context: Call) -> AsyncIterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a pair that is rejected is answered in place."""
         hint, share = "open a new stream for the next pairs", WAIT_SHARE
-        async for request in messages(ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")):
+        async for request in context.messages(ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")):
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
                 with self._admitted(context, share) as one:
                     share = ADMITTED
-                    pair = request.pair
-                    prepare = partial(self._pair, pair, one)
-                    found = await self._answer(context, one, pair.checkpoint, prepare)
+                    found = await self._compare(request.pair, context, one)
                     answer.response.CopyFrom(found)
             except AcpcError as error:
                 nested = context.named(error)
                 if isinstance(error, InvalidArgument):
                     nested = error.below("pair")
-                answer.error.CopyFrom(to_status(nested, shown_id(request.pair)))
+                # Its own id may itself be at fault.
+                identity = request.pair.request_id[:MAX_REQUEST_ID] or context.request_id
+                answer.error.CopyFrom(to_status(nested, identity))
             yield answer
 
     async def CertifyPool(
@@ -103,20 +102,31 @@ class DiagnosticServicer:
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
         with self._admitted(context) as admitted:
-            prepare = partial(self._pool, request, admitted)
+
+            def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.CertifyPoolResponse]:
+                asked = read(PoolRequest, request)
+                identity, moment = asked.request_id, self._prepare(asked, loaded)
+                work = pool_work(moment, asked.candidates, admitted, asked)
+                return work, partial(_written, identity or context.request_id, admitted)
+
             return await self._answer(context, admitted, request.checkpoint, prepare)
 
-    async def Plan(self, messages: Messages, context: Call) -> AsyncIterator[pb.PlanResponse]:
+    async def Plan(self, context: Call) -> AsyncIterator[pb.PlanResponse]:
         """Take a start, then its pools, or the next start; one that is rejected ends the stream."""
         hint, share = "open a new stream for the next pools", WAIT_SHARE
         moment: EncodedMoment | None = None
         identity = ""
-        async for message in messages(ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")):
+        async for message in context.messages(ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")):
             with self._admitted(context, share) as one:
                 share = ADMITTED
                 if moment is None or message.WhichOneof("message") == "start":
-                    identity, opened = await context.aside(self._start, message, one)
-                    moment, started = opened, _started(opened.asked, identity, one)
+                    moment = await context.aside(self._start, message, one)
+                    identity = message.start.request_id or context.request_id
+                    started = pb.PlanStarted(
+                        request_id=identity,
+                        receipt=moment.asked.receipt(moment.asked.selection).to_message(),
+                        timing=_spent(one).to_message(),
+                    )
                     answer = pb.PlanResponse(started=started)
                 else:
                     answer = pb.PlanResponse()
@@ -133,7 +143,23 @@ class DiagnosticServicer:
     ) -> pb.PlanPairedResponse:
         """Run CEM on both histories: a clean and a perturbed run for every view."""
         with self._admitted(context) as admitted:
-            return await context.aside(self._paired, request, admitted)
+
+            def plan() -> pb.PlanPairedResponse:
+                asked = read(PairedRequest, request)
+                moment = self._prepare(asked)
+                check_budget(moment, asked.budget)
+                plans = PairedCem(
+                    self._planner.encode(moment, admitted),
+                    asked.budget,
+                    asked.sampling_seed,
+                    RETURNS[asked.returns],
+                    choices=asked.choices,
+                ).run(admitted)
+                identity = asked.request_id or context.request_id
+                answer: pb.PlanPairedResponse = _written(identity, admitted, plans)
+                return answer
+
+            return await context.aside(plan)
 
     def _admitted(
         self, call: Call, share: float = WAIT_SHARE
@@ -158,77 +184,41 @@ class DiagnosticServicer:
         loaded, and work in pieces.
         """
         loaded = None if ref is None else self._checkpoints.at_hand(ref.name, ref.weights)
+        prepared = None
         if call.small and (ref is None or loaded is not None):
-            work, write = prepare(loaded)
+            work, write = prepared = prepare(loaded)
             if not self._engine.is_large(work):
                 return write(work.finish(await self._engine.ask(work, context)))
-            return await call.aside(lambda: write(self._engine.run(work, context)))
 
         def whole() -> T:
-            work, write = prepare(loaded)
+            work, write = prepared or prepare(loaded)
             return write(self._engine.run(work, context))
 
         return await call.aside(whole)
 
-    def _pair(
-        self,
-        request: pb.ComparePairRequest,
-        context: RequestContext,
-        loaded: CachedCheckpoint | None,
-    ) -> Prepared[pb.ComparePairResponse]:
-        asked = read(PairRequest, request)
-        identity = request_id(asked)
-        require_views(asked.views)
-        checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
-        work = self._comparison.work(checkpoint, asked, context)
-        return work, partial(_written, identity, context)
+    async def _compare(
+        self, request: pb.ComparePairRequest, call: Call, context: RequestContext
+    ) -> pb.ComparePairResponse:
+        def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.ComparePairResponse]:
+            asked = read(PairRequest, request)
+            require_views(asked.views)
+            checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
+            work = self._comparison.work(checkpoint, asked, context)
+            return work, partial(_written, asked.request_id or call.request_id, context)
 
-    def _pool(
-        self,
-        request: pb.CertifyPoolRequest,
-        context: RequestContext,
-        loaded: CachedCheckpoint | None,
-    ) -> Prepared[pb.CertifyPoolResponse]:
-        asked = read(PoolRequest, request)
-        identity, moment = request_id(asked), self._prepare(asked, loaded)
-        work = pool_work(moment, asked.candidates, context, asked)
-        return work, partial(_written, identity, context)
-
-    def _paired(
-        self, request: pb.PlanPairedRequest, context: RequestContext
-    ) -> pb.PlanPairedResponse:
-        asked = read(PairedRequest, request)
-        identity, moment = request_id(asked), self._prepare(asked)
-        check_budget(moment, asked.budget)
-        plans = PairedCem(
-            self._planner.encode(moment, context),
-            asked.budget,
-            asked.sampling_seed,
-            RETURNS[asked.returns],
-            choices=asked.choices,
-        ).run(context)
-        answer: pb.PlanPairedResponse = _written(identity, context, plans)
-        return answer
+        return await self._answer(call, context, request.checkpoint, prepare)
 
     def _prepare(self, asked: PlannerMoment, loaded: CachedCheckpoint | None = None) -> Moment:
         require_views(asked.views)
         checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
         return self._planner.prepare(checkpoint, asked)
 
-    def _start(self, message: pb.PlanRequest, context: RequestContext) -> tuple[str, EncodedMoment]:
+    def _start(self, message: pb.PlanRequest, context: RequestContext) -> EncodedMoment:
         if message.WhichOneof("message") != "start":
             raise InvalidArgument("start", FIRST)
         with below("start"):
             asked = read(PlanStart, message.start)
-            return request_id(asked), self._planner.encode(self._prepare(asked), context)
-
-
-def _started(moment: Moment, identity: str, context: RequestContext) -> pb.PlanStarted:
-    return pb.PlanStarted(
-        request_id=identity,
-        receipt=moment.receipt(moment.selection).to_message(),
-        timing=_spent(context).to_message(),
-    )
+            return self._planner.encode(self._prepare(asked), context)
 
 
 def _next_pool(

@@ -13,7 +13,6 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -26,9 +25,7 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, DeadlineExceeded, ResourceExhausted
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import Call, Identify, Method, admit_all
-from acpc_server.rpc.limits import Limits
-from acpc_server.rpc.workers import Workers
+from acpc_server.rpc.call import Call, Identify, Method, Service
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")
@@ -52,55 +49,39 @@ class Door(grpc.GenericRpcHandler):
     def __init__(
         self,
         metrics: Metrics,
-        limits: Limits,
-        *,
-        identify: Identify = admit_all,
+        identify: Identify | None = None,
         options: Sequence[tuple[str, Any]] = (),
     ) -> None:
-        self.identify = identify
-        self.long_calls: set[Call] = set()
-        self._paused = 0
+        self._identify = identify
         self._metrics = metrics
-        self._limits = limits
+        self._long_calls: set[Call] = set()
+        self._paused = 0
         self._handlers: dict[str, Any] = {}
-        self._workers: set[Workers] = set()
+        self._services: list[Service] = []
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
         self._thread.start()
         self._server: Any = self._wait(self._made(options))
 
-    def add(
-        self,
-        service: ServiceDescriptor,
-        servicer: object,
-        workers: Workers,
-        *,
-        limits: Limits | None = None,
-        check: Callable[[Call], None] = lambda _: None,
-        holds: Sequence[str] = (),
-    ) -> None:
+    def add(self, service: ServiceDescriptor, served: Service) -> None:
         """Serve a service, whose methods without a function of the servicer are UNIMPLEMENTED.
 
-        A function is given the message and the :class:`Call`; where callers stream, the call and a
-        function that makes its messages, within a :class:`ReadLimit`. A plain one runs in a worker;
-        a coroutine, or an asynchronous generator of answers, on the event loop. ``check`` rejects a
-        call before its message is read; methods in ``holds`` count as uploads.
+        A function is given the message, unless callers stream, and the :class:`Call`, which has
+        :meth:`Call.messages`. A plain one runs in a worker; a coroutine, or an asynchronous
+        generator of answers, on the event loop.
         """
-        self._workers.add(workers)
+        self._services.append(served)
         for descriptor in service.methods:
-            method = Method(descriptor, self._metrics)
-            if (behaviour := getattr(servicer, method.name, None)) is None:
+            if (behaviour := getattr(served.servicer, descriptor.name, None)) is None:
                 continue
-            counted = ["calls"]
-            counted += ["streams"] * method.streams + ["uploads"] * (method.name in holds)
-            many = inspect.isasyncgenfunction(behaviour)
-            on_loop = many or inspect.iscoroutinefunction(behaviour)
-            given = limits or self._limits, workers, tuple(counted), check, on_loop
-            served = _Served(self, method, behaviour, *given)
-            make = grpc.stream_stream_rpc_method_handler
-            make = make if many else grpc.stream_unary_rpc_method_handler
-            self._handlers[method.path] = make(served.serve)
+            method = Method(descriptor, self._metrics, served)
+            make = grpc.stream_unary_rpc_method_handler
+            if inspect.isasyncgenfunction(behaviour):
+                make = grpc.stream_stream_rpc_method_handler
+            elif not inspect.iscoroutinefunction(behaviour):
+                behaviour = partial(_aside, behaviour)
+            self._handlers[method.path] = make(partial(self._serve, method, behaviour))
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:  # noqa: ANN401
         """Return the handler of a method; None makes it UNIMPLEMENTED."""
@@ -128,8 +109,8 @@ class Door(grpc.GenericRpcHandler):
         self._wait(self._server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        for workers in self._workers:
-            workers.close()
+        for served in self._services:
+            served.workers.close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -139,7 +120,59 @@ class Door(grpc.GenericRpcHandler):
         server.add_generic_rpc_handlers((self,))
         return server
 
-    async def pause(self) -> None:
+    async def _serve(
+        self,
+        method: Method,
+        behaviour: Callable[..., Any],
+        _messages: object,
+        context: Any,  # noqa: ANN401
+    ) -> bytes | None:
+        """Serve a call; gRPC awaits this for each."""
+        call, served = Call(method, context, self._identify), method.served
+        try:
+            call.identify()
+            try:
+                served.limits.enter(call.caller, method.counted)
+            except ResourceExhausted:
+                await self._pause()
+                raise
+            # What it holds is counted until its answer has left: one not taken holds memory.
+            left = partial(served.limits.leave, call.caller, method.counted)
+            call.task.add_done_callback(lambda _: left())
+            if method.streams:
+                found = behaviour(call)
+            else:
+                if served.check is not None:
+                    served.check(call)
+                found = behaviour(await call.message(), call)
+            self._long_calls.add(call)
+            if isinstance(found, AsyncIterator):
+                await _send(context, found)
+                answer = None
+            else:
+                answer = await found
+                answer = answer if isinstance(answer, bytes) else answer.SerializeToString()
+            call.end("OK")
+            return answer
+        except grpc.aio.BaseError:  # an answer could not be sent: the caller has left
+            call.end("CANCELLED")
+            raise
+        except asyncio.CancelledError:
+            if call.interrupted is None:
+                call.end("CANCELLED")
+                raise
+            call.task.uncancel()
+            status = call.rejected(call.interrupted)
+        except Exception as error:  # noqa: BLE001 - a rejection, or logged as a bug
+            status = call.rejected(error)
+            _forget_frames(error)
+        finally:
+            call.leave()
+            self._long_calls.discard(call)
+        await _abort(context, status)
+        return None
+
+    async def _pause(self) -> None:
         """Have a caller over its limit wait before it hears of that."""
         if self._paused < MAX_PAUSED:
             self._paused += 1
@@ -152,94 +185,45 @@ class Door(grpc.GenericRpcHandler):
         """End long calls whose callers may no longer make them, again and again."""
         while True:
             await asyncio.sleep(READMIT_SECONDS)
-            for call in tuple(self.long_calls):
+            for call in tuple(self._long_calls):
                 try:
-                    call.identify(self.identify)
+                    call.identify()
                 except AcpcError as error:
                     call.interrupt(error)
                 except Exception:  # the next time may do better
                     log.exception("readmission_failed")
 
 
-@dataclass(frozen=True)
-class _Served:
-    """A method, and how it is served."""
+async def _aside(behaviour: Callable[..., Any], message: Any, call: Call) -> bytes:  # noqa: ANN401
+    """Have a worker answer."""
 
-    door: Door
-    method: Method
-    behaviour: Callable[..., Any]
-    limits: Limits
-    workers: Workers
-    counted: tuple[str, ...]
-    check: Callable[[Call], None]
-    on_loop: bool
-
-    async def serve(self, _messages: object, context: Any) -> bytes | None:  # noqa: ANN401
-        """Serve a call; gRPC awaits this for each."""
-        call = Call(self.method, context, self.limits, self.workers)
-        try:
-            call.identify(self.door.identify)
-            try:
-                leave = self.limits.enter(call.caller, *self.counted)
-            except ResourceExhausted:
-                await self.door.pause()
-                raise
-            # What it holds is counted until its answer has left: one not taken holds memory.
-            call.task.add_done_callback(leave)
-            answer = await self._answer(call, context)
-            call.end("OK")
-            return answer
-        except grpc.aio.BaseError:  # an answer could not be sent: the caller has left
-            call.end("CANCELLED")
-            raise
-        except asyncio.CancelledError:
-            reason = call.interruption()
-            if reason is None:
-                call.end("CANCELLED")
-                raise
-            status = call.rejected(reason)
-        except Exception as error:  # noqa: BLE001 - a rejection, or logged as a bug
-            status = call.rejected(error)
-            _forget_frames(error)
-        finally:
-            call.leave()
-            self.door.long_calls.discard(call)
-        await _abort(context, status)
-        return None
-
-    async def _answer(self, call: Call, context: Any) -> bytes | None:  # noqa: ANN401
-        """Read the message and have it answered; returns the answer, unless all were sent."""
-        if self.method.streams:
-            given: Any = partial(call.messages, identify=self.door.identify)
-        else:
-            self.check(call)
-            given = await call.first()
-            if not self.on_loop:
-                return await call.aside(self._work, given, call)
-        self.door.long_calls.add(call)
-        answer = self.behaviour(given, call)
-        if not isinstance(answer, AsyncIterator):
-            data: bytes = (await answer).SerializeToString()
-            return data
-        async with aclosing(answer):  # type: ignore[type-var]
-            async for one in answer:
-                await _send(context, one.SerializeToString())
-        return None
-
-    def _work(self, message: Any, call: Call) -> bytes:  # noqa: ANN401
-        data: bytes = self.behaviour(message, call).SerializeToString()
-        if not call.active:  # the caller had left, and what it asked for was done all the same
+    def work() -> bytes:
+        answer: bytes = behaviour(message, call).SerializeToString()
+        if call.method.changes and not call.active:  # what a caller that left has had done
             call.log_access("OK")
-        return data
+        return answer
+
+    return await call.aside(work)
 
 
-async def _send(context: Any, answer: bytes) -> None:  # noqa: ANN401
-    """Send an answer of a stream, which its caller must take within a time."""
+async def _send(context: Any, answers: AsyncIterator[Any]) -> None:  # noqa: ANN401
+    """Send the answers of a stream, each of which its caller must take within a time."""
+    async with aclosing(answers):  # type: ignore[type-var]
+        async for one in answers:
+            try:
+                async with asyncio.timeout(SEND_SECONDS):
+                    await context.write(one.SerializeToString())
+            except TimeoutError:
+                raise DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN") from None
+
+
+async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401
+    given = rpc_status.to_status(status)
     try:
-        async with asyncio.timeout(SEND_SECONDS):
-            await context.write(answer)
-    except TimeoutError:
-        raise DeadlineExceeded(NOT_TAKEN, reason="ANSWER_NOT_TAKEN") from None
+        await context.abort(given.code, given.details, given.trailing_metadata)
+    except grpc.aio.AbortError as error:
+        # gRPC keeps this with the call and raises it again; our frames in it would keep the call.
+        error.with_traceback(None)
 
 
 def _forget_frames(error: BaseException) -> None:
@@ -255,12 +239,3 @@ def _is_news(record: logging.LogRecord) -> bool:
     error = record.exc_info[1] if record.exc_info else None
     left = type(error).__name__ == "ExecuteBatchError"
     return not (left or isinstance(error, UnicodeDecodeError))
-
-
-async def _abort(context: Any, status: status_pb2.Status) -> None:  # noqa: ANN401
-    given = rpc_status.to_status(status)
-    try:
-        await context.abort(given.code, given.details, given.trailing_metadata)
-    except grpc.aio.AbortError as error:
-        # gRPC keeps this with the call and raises it again; our frames in it would keep the call.
-        error.with_traceback(None)

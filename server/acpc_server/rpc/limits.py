@@ -3,7 +3,7 @@
 While a read is under way gRPC takes in up to a whole message; without one it takes no more than a
 stream's window, 64 KiB. So each read takes a slot, which bounds the bytes of messages that are
 being received. Open streams, which may be silent, need none: there are as few as their largest
-messages have room for together. The last places are for callers that have few (:func:`has_place`).
+messages have room for together.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import asyncio
 import mmap
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,6 +21,8 @@ from acpc_server.scheduling import RETRY_SECONDS, has_place
 
 # For what is not asked about: gRPC ends the process by a signal where it gets no memory.
 RESERVE_BYTES = 128 * 1024 * 1024
+# A look for free memory holds for so long.
+LOOK_SECONDS = 0.02
 
 
 class Read(Protocol):
@@ -43,11 +45,30 @@ class ReadLimit:
     hint: str = "send the whole message at once"
     reason: str = "MESSAGE_LATE"
 
-    def passed(self) -> DeadlineExceeded:
-        """Make the error of a message that is late."""
-        return DeadlineExceeded(
-            f"no message for {self.seconds:g} seconds; {self.hint}", reason=self.reason
-        )
+
+class Places:
+    """Places that callers hold; the last are for callers that have few (:func:`has_place`)."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.used = total, 0
+        self.of: Counter[str] = Counter()
+
+    def has_room(self, caller: str) -> bool:
+        """Whether a caller gets one more."""
+        own = self.of[caller]
+        return has_place(self.total, self.used, own=own, callers=len(self.of) + (not own))
+
+    def take(self, caller: str) -> None:
+        """Give a caller one, whether or not there is room."""
+        self.used += 1
+        self.of[caller] += 1
+
+    def leave(self, caller: str) -> None:
+        """Take one back."""
+        self.used -= 1
+        self.of[caller] -= 1
+        if not self.of[caller]:
+            del self.of[caller]
 
 
 class Limits:
@@ -77,49 +98,47 @@ class Limits:
     ) -> None:
         self.limit = limit
         self.held_bytes = 0
-        self._places = places
+        self._places = {name: Places(total) for name, total in places.items()}
         self._per_caller = per_caller
-        self._held: dict[str, Counter[str]] = {name: Counter() for name in places}
-        self._slots = slots
+        self._slots = Places(slots)
         self._message_bytes = message_bytes
         self._most_bytes = held_bytes
         self._grace = grace
         self._reads: dict[Read, float] = {}  # since when each has its slot, the oldest first
         self._line: dict[Read, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
+        self._next_look = 0.0
 
-    def enter(self, caller: str, *what: str) -> Callable[..., None]:
-        """Count one of each of ``what`` for a caller; returns what undoes it, called with anything.
+    def enter(self, caller: str, what: Sequence[str]) -> None:
+        """Count one of each of ``what`` that has a limit for a caller.
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
         Raises ResourceExhausted: Over the caller's limit or its fair share; nothing is counted.
         """
-        counted = [name for name in what if name in self._places]
-        for name in counted:
-            held, total = self._held[name], self._places[name]
-            own, used = held[caller], held.total()
-            why = ""
+        for name in what:
+            if (places := self._places.get(name)) is None:
+                continue
+            own, why = places.of[caller], ""
             if name == "calls" and self._per_caller and own >= self._per_caller:
                 why = f"this caller has {own} calls under way, and may have {self._per_caller}"
-            elif not has_place(total, used, own=own, callers=len(held) + (not own)):
+            elif not places.has_room(caller):
                 why = (
-                    f"the server has {used} {name} under way, {own} of this caller, and takes "
-                    f"{total}; the last are for callers that have few"
+                    f"the server has {places.used} {name} under way, {own} of this caller, and "
+                    f"takes {places.total}; the last are for callers that have few"
                 )
             if why:
                 reason = f"TOO_MANY_{name.upper()}"
                 raise ResourceExhausted(why, reason=reason, retry_after=RETRY_SECONDS)
-        for name in counted:
-            self._held[name][caller] += 1
+        for name in what:
+            if name in self._places:
+                self._places[name].take(caller)
 
-        def leave(*_: object) -> None:
-            for name in counted:
-                self._held[name][caller] -= 1
-                if not self._held[name][caller]:
-                    del self._held[name][caller]
-
-        return leave
+    def leave(self, caller: str, what: Sequence[str]) -> None:
+        """Undo an :meth:`enter` that did not raise."""
+        for name in what:
+            if name in self._places:
+                self._places[name].leave(caller)
 
     async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
         """Receive the call's first message; None when its caller has sent all.
@@ -130,20 +149,20 @@ class Limits:
         """
         limit = limit or self.limit
         try:
-            if self._line or len(self._reads) >= self._slots // 2:
+            if self._line or self._slots.used >= self._slots.total // 2:
                 turn = self._line[call] = asyncio.get_running_loop().create_future()
                 self._hand_out()
-                if not turn.done():
-                    async with asyncio.timeout(limit.seconds):
-                        await turn
+                async with asyncio.timeout(limit.seconds):
+                    await turn
             else:  # while half of the slots are free, nobody has to be asked
-                self._reads[call] = time.monotonic()
+                self._begin(call)
             return await self.listen(call, limit)
         except TimeoutError:
             raise _crowded() from None
         finally:
             self._line.pop(call, None)
-            self._reads.pop(call, None)
+            if self._reads.pop(call, None) is not None:
+                self._slots.leave(call.caller)
             if self._line:
                 self._hand_out()
 
@@ -156,14 +175,21 @@ class Limits:
                 reason="MEMORY_BUSY",
                 retry_after=RETRY_SECONDS,
             )
-        wanted = 2 * self._message_bytes * max(1, len(self._reads))
-        if self._message_bytes and (wrong := memory_short(wanted)):
-            raise HostShortage(f"the host is short of memory: {wrong}", retry_after=RETRY_SECONDS)
+        if self._message_bytes and (now := time.monotonic()) >= self._next_look:
+            if wrong := memory_short(2 * self._message_bytes * max(1, self._slots.used)):
+                problem = f"the host is short of memory: {wrong}"
+                raise HostShortage(problem, retry_after=RETRY_SECONDS)
+            self._next_look = now + LOOK_SECONDS
         try:
             async with asyncio.timeout(limit.seconds):
                 return await call.receive()
         except TimeoutError:
-            raise limit.passed() from None
+            problem = f"no message for {limit.seconds:g} seconds; {limit.hint}"
+            raise DeadlineExceeded(problem, reason=limit.reason) from None
+
+    def _begin(self, call: Read) -> None:
+        self._reads[call] = time.monotonic()
+        self._slots.take(call.caller)
 
     def _hand_out(self) -> None:
         """Give slots to those in line, first to who has fewest, of these to the newest.
@@ -171,18 +197,17 @@ class Limits:
         An attack's calls are soon old, and so is what its caller has given up. Where no slot is
         free, a read that has had its own for a while ends when a caller with fewer waits.
         """
+        slots = self._slots
         while self._line:
-            has = Counter(read.caller for read in self._reads)
-            call = min(reversed(self._line), key=lambda one: has[one.caller])
-            own, callers = has[call.caller], len({*has, call.caller})
-            if has_place(self._slots, has.total(), own=own, callers=callers):
+            call = min(reversed(self._line), key=lambda one: slots.of[one.caller])
+            if slots.has_room(call.caller):
                 turn = self._line.pop(call)
                 if not turn.done():
-                    self._reads[call] = time.monotonic()
+                    self._begin(call)
                     turn.set_result(None)
                 continue
-            crowd = max(has, key=has.__getitem__)
-            if has.total() < self._slots or own >= has[crowd]:
+            crowd = max(slots.of, key=slots.of.__getitem__)
+            if slots.used < slots.total or slots.of[call.caller] >= slots.of[crowd]:
                 return
             oldest = next(read for read in self._reads if read.caller == crowd)
             if (left := self._reads[oldest] + self._grace - time.monotonic()) > 0:
@@ -191,6 +216,7 @@ class Limits:
                 self._timer = asyncio.get_running_loop().call_later(left, self._hand_out)
                 return
             del self._reads[oldest]
+            slots.leave(crowd)
             oldest.interrupt(_crowded())
 
 

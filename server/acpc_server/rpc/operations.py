@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol, Self
+from typing import Any, Protocol
 
 from acpc.contract import JobState, Timing, Wire, moment
 from google.longrunning import operations_pb2
@@ -19,7 +19,8 @@ from acpc_server.access import require_owner
 from acpc_server.errors import AcpcError, InvalidArgument, NotFound
 from acpc_server.jobs import Following, Job, JobFilter, JobService, is_id
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import DOMAIN, plain_status, read_page
+from acpc_server.rpc.request import read_page
+from acpc_server.rpc.status import DOMAIN, plain_status
 
 PREFIX = "operations/"
 WAIT_SECONDS = 60.0
@@ -168,18 +169,20 @@ class OperationsServicer:
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
         self._waits.add(context)
-        context.when_over(lambda: self._waits.discard(context))
-        # Or a crowd that asks again as soon as it is answered would fill the event loop.
-        seconds = max(seconds, (len(self._waits) - 1) / WAITS_A_SECOND)
-        if (remaining := context.remaining()) is not None:
-            # Answer before the caller's own deadline rather than miss it.
-            seconds = min(seconds, 0.9 * remaining)
-        changes = await Changes.of(self._jobs, request.name, context, every=False)
-        job = await changes.next()
-        with suppress(TimeoutError):
-            async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                while job is not None and not job.state.done:
-                    job = await changes.next()
+        try:
+            # Or a crowd that asks again as soon as it is answered would fill the event loop.
+            seconds = max(seconds, (len(self._waits) - 1) / WAITS_A_SECOND)
+            if (remaining := context.remaining()) is not None:
+                # Answer before the caller's own deadline rather than miss it.
+                seconds = min(seconds, 0.9 * remaining)
+            async with Changes.of(self._jobs, request.name, context, every=False) as changes:
+                job = await changes.next()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                        while job is not None and not job.state.done:
+                            job = await changes.next()
+        finally:
+            self._waits.discard(context)
         job = changes.following.job or await context.aside(self._jobs.get, changes.job_id)
         return await context.aside(self._writer.write, job)
 
@@ -187,23 +190,28 @@ class OperationsServicer:
 class Changes:
     """The changes of a job, for a coroutine; waiting for them costs no thread."""
 
-    job_id: str
     following: Following
 
-    def __init__(self) -> None:
+    def __init__(self, job_id: str) -> None:
+        self.job_id = job_id
         self._loop, self._moved = asyncio.get_running_loop(), asyncio.Event()
         self._latest: Job | AcpcError | None = None
 
     @classmethod
-    async def of(cls, jobs: JobService, name: str, call: Call, *, every: bool = True) -> Self:
+    @asynccontextmanager
+    async def of(
+        cls, jobs: JobService, name: str, call: Call, *, every: bool = True
+    ) -> AsyncIterator[Changes]:
         """Follow an operation for a call: at every change, or now and at its end alone."""
-        self, job_id = cls(), read_name(name)
+        job_id = read_name(name)
         if not is_id(job_id):
             job_id = await call.aside(jobs.find, job_id)
-        self.job_id = job_id
+        self = cls(job_id)
         self.following = jobs.follow(job_id, self._changed, every=every)
-        call.when_over(self.following.stop)
-        return self
+        try:
+            yield self
+        finally:
+            self.following.stop()
 
     async def next(self) -> Job | None:
         """Return the job once it has changed again; None when the server drains.

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from acpc_server.errors import NotFound
-from acpc_server.rpc.call import Call, Messages
+from acpc_server.rpc.call import Call
 from acpc_server.rpc.limits import ReadLimit
 
 IDLE = ReadLimit(60.0, "open a new stream for the next question", "REFLECTION_IDLE")
@@ -91,9 +91,9 @@ class Reflection:
         self.own = [name.full_name for file in files for name in file.services_by_name.values()]
         self._servicer = reflection.ReflectionServicer([*services, *self.own])
 
-    async def ServerReflectionInfo(self, messages: Messages, context: Call) -> AsyncIterator[Any]:
+    async def ServerReflectionInfo(self, context: Call) -> AsyncIterator[Any]:
         """Describe services and messages."""
-        async for question in messages(IDLE):
+        async for question in context.messages(IDLE):
             known = reflection_pb2.ServerReflectionRequest.FromString(question.SerializeToString())
             (answer,) = self._servicer.ServerReflectionInfo(iter((known,)), None)
             yield answer

@@ -1,19 +1,12 @@
-"""What requests and answers have in common: ids, checkpoints, anchors, pages, and errors.
-
-Errors travel as google.rpc.Status with the standard details.
-"""
+"""What requests have in common: checkpoints, anchors, pages."""
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Sequence
-from contextvars import ContextVar
 from typing import Any, Protocol, TypeVar
 
-import grpc
 from acpc.contract import (
     MAX_ANCHORS,
-    MAX_REQUEST_ID,
     CheckpointRef,
     DatasetAnchors,
     EvidenceOptions,
@@ -25,22 +18,13 @@ from acpc.contract import (
     Wire,
     check,
 )
-from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.message import Message
-from google.rpc import error_details_pb2, status_pb2
 
 from acpc_server.encoding import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.engine import CachedCheckpoint, CheckpointCache
-from acpc_server.errors import AcpcError, InvalidArgument, below
+from acpc_server.errors import InvalidArgument, below
 from acpc_server.perturb import NOT_DRAWN, require_known
 
-# What the log calls the RPC under way.
-CALL_ID: ContextVar[str] = ContextVar("call_id")
-DOMAIN = "acpc.v1"
-# A status travels in trailers, of which a client takes 8 KiB. The message goes twice, once with
-# every byte beyond ASCII written as three, and callers' own text may be quoted in it.
-MAX_TEXT_BYTES = 1024
-MAX_FIELD_BYTES = 256
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_OFFSET = 2**31
@@ -48,26 +32,9 @@ MAX_OFFSET = 2**31
 Asked = TypeVar("Asked", bound=Wire[Any])
 
 
-class _Identified(Protocol):
-    @property
-    def request_id(self) -> str: ...
-
-
 class _Paged(Protocol):
     page_size: int
     page_token: str
-
-
-def request_id(request: _Identified) -> str:
-    """Return the request's own id, or that of the RPC; InvalidArgument when it is too long."""
-    if len(request.request_id) > MAX_REQUEST_ID:
-        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
-    return request.request_id or CALL_ID.get("") or str(uuid.uuid4())
-
-
-def shown_id(request: _Identified) -> str:
-    """Return the id for an error about the request, whose id may itself be at fault."""
-    return request.request_id[:MAX_REQUEST_ID] or CALL_ID.get("")
 
 
 def read(record: type[Asked], message: Message, path: str = "") -> Asked:
@@ -146,42 +113,3 @@ def page_of(
     page = read_page(request)
     messages = [write(entry) for entry in entries[page.start : page.stop]]
     return messages, str(page.stop) if page.stop < len(entries) else ""
-
-
-def to_status(error: AcpcError, identity: str) -> status_pb2.Status:
-    """Make a status with ErrorInfo, RequestInfo and, where they apply, BadRequest and RetryInfo."""
-    details: list[Message] = [
-        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN),
-        error_details_pb2.RequestInfo(request_id=identity),
-    ]
-    if error.violations:
-        fields = [
-            error_details_pb2.BadRequest.FieldViolation(
-                field=_clipped(violation.field, MAX_FIELD_BYTES),
-                description=_clipped(violation.description, MAX_TEXT_BYTES),
-            )
-            for violation in error.violations
-        ]
-        details.append(error_details_pb2.BadRequest(field_violations=fields))
-    if error.retry_after is not None:
-        delay = duration_pb2.Duration()
-        delay.FromNanoseconds(round(error.retry_after * 1e9))
-        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
-    return plain_status(error.code, error.message, details)
-
-
-def plain_status(code: str, message: str, details: list[Message]) -> status_pb2.Status:
-    """Make a status from a code's name; a message too long for the trailers is cut."""
-    packed = [any_pb2.Any() for _ in details]
-    for value, detail in zip(packed, details, strict=True):
-        value.Pack(detail)
-    number: int = grpc.StatusCode[code].value[0]
-    text = _clipped(message, MAX_TEXT_BYTES)
-    return status_pb2.Status(code=number, message=text, details=packed)
-
-
-def _clipped(text: str, limit: int) -> str:
-    data = text.encode("utf-8", "replace")
-    if len(data) <= limit:
-        return text
-    return data[: limit - 3].decode("utf-8", "ignore") + "..."

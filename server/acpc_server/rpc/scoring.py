@@ -71,12 +71,12 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.WatchOperationRequest, context: Call
     ) -> AsyncIterator[pb.WatchOperationResponse]:
         """Send the operation whenever it changes; Unavailable when the server stops before."""
-        changes = await Changes.of(self._jobs, request.name, context)
-        while (job := await changes.next()) is not None:
-            operation = await context.aside(self._writer.write, job)
-            yield pb.WatchOperationResponse(operation=operation)
-            if job.state.done:
-                return
+        async with Changes.of(self._jobs, request.name, context) as changes:
+            while (job := await changes.next()) is not None:
+                operation = await context.aside(self._writer.write, job)
+                yield pb.WatchOperationResponse(operation=operation)
+                if job.state.done:
+                    return
         raise Unavailable("the server is draining; the job continues elsewhere or later")
 
     def PreviewAnchors(

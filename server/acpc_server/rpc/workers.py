@@ -3,24 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from contextvars import copy_context
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, TypeVar
 
-from acpc_server.scheduling import Turns, has_place
+from acpc_server.rpc.limits import Places
+from acpc_server.scheduling import Turns
 
 T = TypeVar("T")
-
-
-class _Task(NamedTuple):
-    caller: str
-    answer: asyncio.Future[Any]
-    run: Callable[..., Any]
-    work: Callable[..., Any]
-    args: tuple[Any, ...]
 
 
 class Workers:
@@ -31,10 +24,8 @@ class Workers:
 
     def __init__(self, size: int) -> None:
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
-        self._size = size
-        self._running: Counter[str] = Counter()
-        self._line: Turns[_Task] = Turns()
-        self._done: deque[tuple[_Task, object, Exception | None]] = deque()
+        self._places = Places(size)
+        self._line: Turns[tuple[Callable[[], Any], asyncio.Future[Any]]] = Turns()
 
     def run(self, caller: str, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Call ``work`` in a thread, with the context variables of this one.
@@ -43,7 +34,7 @@ class Workers:
         nobody hears of.
         """
         answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._line.add(caller, _Task(caller, answer, copy_context().run, work, args))
+        self._line.add(caller, (partial(copy_context().run, work, *args), answer))
         self._dispatch()
         return answer
 
@@ -52,40 +43,25 @@ class Workers:
         self._threads.shutdown(wait=False)
 
     def _dispatch(self) -> None:
-        while self._running.total() < self._size:
-            caller = self._line.next_caller(self._may_run)
-            if caller is None:
-                return
-            self._running[caller] += 1
-            self._threads.submit(self._work, self._line.take(caller))
+        while (caller := self._line.next_caller(self._places.has_room)) is not None:
+            self._places.take(caller)
+            work, answer = self._line.take(caller)
+            ended = partial(self._ended, caller, answer)
+            self._threads.submit(work).add_done_callback(ended)
 
-    def _may_run(self, caller: str) -> bool:
-        own, callers = self._running[caller], len(self._running)
-        return has_place(self._size, self._running.total(), own=own, callers=callers + (not own))
-
-    def _work(self, task: _Task) -> None:
-        result: object = None
-        problem: Exception | None = None
-        try:
-            result = task.run(task.work, *task.args)
-        except Exception as error:  # noqa: BLE001 - handed to whoever waits
-            problem = error
-        except BaseException as error:  # noqa: BLE001 - SystemExit must end neither loop nor thread
-            problem = RuntimeError(f"a call raised {type(error).__name__}")
-        self._done.append((task, result, problem))
+    def _ended(self, caller: str, answer: asyncio.Future[Any], done: Future[Any]) -> None:
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            task.answer.get_loop().call_soon_threadsafe(self._drain)
+            answer.get_loop().call_soon_threadsafe(self._settle, caller, answer, done)
 
-    def _drain(self) -> None:
-        while self._done:
-            task, result, problem = self._done.popleft()
-            self._running[task.caller] -= 1
-            if not self._running[task.caller]:
-                del self._running[task.caller]
-            if task.answer.done():
-                continue
-            if problem is None:
-                task.answer.set_result(result)
-            else:
-                task.answer.set_exception(problem)
+    def _settle(self, caller: str, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+        self._places.leave(caller)
         self._dispatch()
+        problem = done.exception()
+        if answer.done():
+            return
+        if problem is None:
+            answer.set_result(done.result())
+        elif isinstance(problem, Exception):
+            answer.set_exception(problem)
+        else:  # SystemExit must end neither loop nor thread
+            answer.set_exception(RuntimeError(f"a call raised {type(problem).__name__}"))

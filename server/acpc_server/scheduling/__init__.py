@@ -2,5 +2,5 @@
 
 from acpc_server.scheduling.admission import RETRY_SECONDS, WAIT_SHARE, Admission, has_place
 from acpc_server.scheduling.context import Priority, RequestContext
-from acpc_server.scheduling.queue import Chunk, DeviceQueue, Work, late, settle
+from acpc_server.scheduling.queue import DeviceQueue, Work, late, settle
 from acpc_server.scheduling.turns import Turns

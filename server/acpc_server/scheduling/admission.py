@@ -178,8 +178,9 @@ class Admission:
         callers = len(lines) + (not own)
         full = not counted and not has_place(self._most, ahead, own=own.total(), callers=callers)
         if full or (ahead and late):
-            if late:
-                self._discount(kind)
+            moved_at = self._means.get(kind, (0.0, math.inf))[1]
+            if late and self._clock() - moved_at >= HALF_LIFE:
+                self._means[kind] = 0.5 * alone, self._clock()
             raise ResourceExhausted(
                 f"{ahead} requests are under way, {own.total()} of this caller; behind them "
                 f"this one would take about {wait + alone:.3f} s",
@@ -187,9 +188,3 @@ class Admission:
                 retry_after=max(wait + alone, MIN_RETRY_SECONDS),
             )
         return 1.0 + (wait / alone if alone else ahead)
-
-    def _discount(self, kind: Hashable) -> None:
-        """Halve the mean of a kind that was rejected, if it was not measured for long."""
-        seconds, moved_at = self._means.get(kind, (0.0, math.inf))
-        if self._clock() - moved_at >= HALF_LIFE:
-            self._means[kind] = 0.5 * seconds, self._clock()

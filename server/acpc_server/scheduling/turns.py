@@ -46,10 +46,13 @@ class Turns(Generic[T]):
     def take(self, caller: str | None = None) -> T:
         """Take the first item of ``caller``, or of whose turn it is; its turn is over."""
         caller = next(iter(self._lines)) if caller is None else caller
-        item = self._lines[caller][0]
+        line = self._lines[caller]
         self._lines.move_to_end(caller)
         self._latest = caller
-        self.remove(caller, item)
+        self._length -= 1
+        item = line.popleft()
+        if not line:
+            del self._lines[caller]
         return item
 
     def remove(self, caller: str, item: T) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorEncoder, distinct_views, encode_frames
-from acpc_server.engine import DeviceClient, computes_float64, held_rows
+from acpc_server.engine import DeviceClient, held_rows
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import pack, unpack
 from acpc_server.models import FrozenWorldModel, ModelCard, Widens
@@ -272,7 +272,7 @@ class CheckpointMeasurement:
         other type has no room in memory, or its radii are not finite or, in float32, mostly error:
         the score stands without its floor.
         """
-        if not (isinstance(self.model, Widens) and computes_float64(self.engine.device)):
+        if not isinstance(self.model, Widens):
             return None
         exact = self.spec.numeric_mode is NumericMode.FP64
         mode = NumericMode.FP32 if exact else NumericMode.FP64

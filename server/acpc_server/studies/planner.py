@@ -16,7 +16,6 @@ from acpc_server.encoding import (
     distinct_views,
     encode_frames,
 )
-from acpc_server.engine import computes_float64
 from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history
 from acpc_server.numerics import cost_bounds
@@ -96,8 +95,7 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
 
     @property
     def _widens(self) -> bool:
-        bench = self._bench
-        return isinstance(bench.checkpoint.model, Widens) and computes_float64(bench.engine.device)
+        return isinstance(self._bench.checkpoint.model, Widens)
 
     def _exact_gaps(
         self, anchor: int, leaders: list[Tensor], latents: Tensor, context: RequestContext

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from typing import Any
 import numpy as np
 import processes
 import pytest
+import typer
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
+from acpc_lab.cli.options import interruptible
 from client_counterparty import Counterparty
 from client_messages import operation, score_response
 from result_documents import checked
@@ -160,3 +163,14 @@ def test_a_terminal_gets_a_live_bar_and_the_same_exit_code(
     assert "4/4" in shown.decode()
     assert b"FAILED: what decided" in answer
     assert b"\x1b[" not in answer
+
+
+def test_an_interrupt_that_a_library_swallows_comes_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(typer.Exit) as left, interruptible(["interrupted: go on"]):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        time.sleep(GENEROUS_SECONDS)
+    assert left.value.exit_code == 130
+    assert capsys.readouterr().err == "interrupted: go on\n"

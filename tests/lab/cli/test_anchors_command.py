@@ -16,7 +16,8 @@ from acpc_client import DatasetAnchors
 from acpc_client.anchor_arrays import digest_of
 from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
-from anchor_counterparty import AnchorCounterparty, serve_anchors
+from anchor_counterparty import AnchorCounterparty
+from client_counterparty import served
 from waiting import GENEROUS_SECONDS
 
 ARRAYS = anchor_wire.anchor_arrays()
@@ -31,9 +32,8 @@ def store() -> AnchorCounterparty:
 @pytest.fixture
 def anchors(store: AnchorCounterparty) -> Iterator[Acpc]:
     """Runs ``acpc anchors`` in this process against the store."""
-    server, target = serve_anchors(store)
-    yield acpc_command(ACPC_TARGET=target)
-    server.stop(None).wait()
+    with served(store) as target:
+        yield acpc_command(ACPC_TARGET=target)
 
 
 @pytest.fixture

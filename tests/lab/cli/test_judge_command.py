@@ -48,7 +48,8 @@ def test_no_server_is_asked(acpc: Acpc, counterparty: Counterparty, tmp_path: Pa
     ).stdout
     assert [line.split()[0] for line in told.splitlines()[1:]] == [str(good), str(bad)]
     assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
-    acpc("judge", good, bad, code=3)
+    several = json.loads(acpc("judge", good, bad, "-o", "json", code=3).stdout)
+    assert [one["answer"]["verdict"]["outcome"] for one in several] == ["passed", "failed"]
     assert not counterparty.requests
 
 

@@ -11,8 +11,8 @@ import numpy as np
 import parameter_table as table
 import pytest
 from acpc_command import Acpc
-from anchor_counterparty import AnchorCounterparty, serve_anchors
-from client_counterparty import Counterparty
+from anchor_counterparty import AnchorCounterparty
+from client_counterparty import Counterparty, served
 from client_messages import status
 from google.protobuf.message import Message
 
@@ -187,15 +187,12 @@ def test_an_option_sets_its_field(command: str, acpc: Acpc, counterparty: Counte
 
 def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:
     store = AnchorCounterparty()
-    server, address = serve_anchors(store)
     options = [
         *DATASET[2:], *how(**DRAW, reading="released"),
         "--history", 2, "--horizon", 6, "--description", "x", "--request-id", "r",
     ]  # fmt: skip
-    try:
+    with served(store) as address:
         answer = acpc("anchors", "create", "a.h5", *options, "--target", address)
-    finally:
-        server.stop(None).wait()
     assert answer.exit_code == 0, answer.output
     assert_promised("anchors create", store.created)
 

@@ -1,7 +1,6 @@
-"""``acpc watch``: exit codes, what is printed where, the command for failures, the webhook."""
+"""``acpc watch``: exit codes, and what is printed where."""
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -15,9 +14,10 @@ import processes
 import pytest
 import yaml
 from acpc_command import Acpc, acpc_command
+from client_counterparty import served
 from client_messages import status
 from grpc import StatusCode
-from job_counterparty import DOCUMENT, FAILED, JobParty, served
+from job_counterparty import DOCUMENT, FAILED, JobParty
 from result_documents import checked
 from waiting import GENEROUS_SECONDS, wait_until
 from written_weights import saved
@@ -136,52 +136,6 @@ def test_json_is_a_document_a_line(acpc: Acpc) -> None:
     assert [item["epoch"] for item in documents] == [1, 2]
     assert documents[0]["verdict"] == "passed"
     checked(documents[0]["scores"][0])
-
-
-@pytest.mark.process
-def test_the_command_for_failures_gets_the_score_and_may_fail(
-    acpc: Acpc, party: JobParty, tmp_path: Path, capfd: pytest.CaptureFixture[str]
-) -> None:
-    """Its output goes to stderr: stdout is of the scores."""
-    party.fates["run"] = deque([FAILED])
-    told = tmp_path / "told"
-    answer = acpc(
-        "--on-fail",
-        f'cat > {told}; echo "$ACPC_CHECKPOINT $ACPC_EPOCH $ACPC_VERDICT" >> {told}; '
-        "echo told; exit 7",
-        code=3,
-    )
-    assert capfd.readouterr() == ("", "told\n")
-    document, line = told.read_text().splitlines()[0], told.read_text().splitlines()[-1]
-    assert "run 1 failed" in document + line
-    assert "--on-fail for run weights_epoch_1.pt" in answer.stderr
-    assert "exit status 7" in answer.stderr
-
-
-@pytest.mark.process
-def test_a_command_for_failures_that_is_too_slow_ends_with_all_that_it_started(
-    acpc: Acpc, party: JobParty, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_lab.cli.watch._COMMAND_SECONDS", 1.0)
-    party.fates["run"] = deque([FAILED])
-    held, child = tmp_path / "held", tmp_path / "child"
-    os.mkfifo(held)
-    reader = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
-
-    def is_held() -> bool:
-        try:
-            return os.read(reader, 1) != b""
-        except BlockingIOError:  # somebody could still write
-            return True
-
-    try:
-        answer = acpc("--on-fail", f"sleep 600 > {held} & echo $! > {child}; wait", code=3)
-        assert "timed out after" in answer.stderr
-        wait_until(lambda: not is_held(), "what the command has started goes on")
-    finally:
-        if is_held():
-            os.kill(int(child.read_text()), signal.SIGKILL)
-        os.close(reader)
 
 
 def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(

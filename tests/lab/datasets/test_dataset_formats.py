@@ -1,6 +1,5 @@
 """HDF5 is drawn from as the server does; every other format is named with what converts it."""
 
-import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -92,12 +91,6 @@ def test_a_compressed_dataset_says_how_to_unpack_it(tmp_path: Path, name: str) -
         DatasetStore(tmp_path).fit(name, "tworoom", steps=3)
 
 
-def robomimic(path: Path) -> None:
-    with h5py.File(path, "w") as file:  # a filtered one need not begin with 0
-        file["data/demo_3/obs/agentview_image"] = np.zeros((2, 8, 8, 3), np.uint8)
-        file["data/demo_3/actions"] = np.zeros((2, 7))
-
-
 def other_hdf5(path: Path) -> None:
     with h5py.File(path, "w") as file:
         file["observations"] = np.zeros((2, 4))
@@ -112,17 +105,6 @@ def files(*names: str) -> Callable[[Path], None]:
     return write
 
 
-def zipped(path: Path) -> None:
-    with zipfile.ZipFile(path, "w") as archive:
-        archive.writestr("data/action/.zarray", "{}")
-        archive.writestr("meta/episode_ends/.zarray", "{}")
-
-
-def npz(path: Path) -> None:
-    np.savez(path, image=np.zeros((2, 8, 8, 3), np.uint8), action=np.zeros((2, 2)))
-
-
-STORE = ("data/action/.zarray", "meta/episode_ends/.zarray")
 SWM, HUB, WRITE = (
     "run `swm convert {0} {0}.h5 -f hdf5` of stable-worldmodel",
     "stable_worldmodel.data.convert('lerobot://OWNER/NAME'",
@@ -132,18 +114,7 @@ FORMATS: dict[str, tuple[Callable[[Path], None], str, str]] = {
     "so101": (files("meta/info.json", "data/chunk-000/file-000.parquet"), "LeRobot", HUB),
     "rooms": (files("ep_len.npz", "pixels/ep_0_step_0.jpeg"), "folder of images", SWM),
     "film": (files("ep_len.npz", "pixels/ep_0.mp4"), "folder of videos", SWM),
-    "lift.hdf5": (robomimic, "robomimic or LIBERO", WRITE),
     "other.h5": (other_hdf5, "another layout, with ['observations'] at its root", WRITE),
-    "pusht.zarr": (files(*STORE), "zarr store", WRITE),
-    "replay": (files(*STORE), "zarr store", WRITE),
-    "pusht.zarr.zip": (zipped, "zarr store", WRITE),
-    "wall": (files("states.pth", "actions.pth", "obses/episode_000.pth"), "DINO-WM", WRITE),
-    "rope": (files("states.pth", "000000/obses.pth"), "DINO-WM", WRITE),
-    "noise": (files("train/states.pth", "train/obses/episode_000.mp4"), "DINO-WM", WRITE),
-    "episode.npz": (npz, "NPZ without the arrays of anchors", WRITE),
-    "replays": (files("0.npz", "1.npz"), "NPZ without the arrays of anchors", WRITE),
-    "films": (files("a.mp4", "b.mp4"), "video without an index", WRITE),
-    "camera": (files("ep_0/0.png", "ep_0/1.png"), "images without an index", WRITE),
 }
 
 

@@ -1,7 +1,6 @@
 """The hook in the public library's CEM and iCEM solvers, against a server on a socket."""
 
 import json
-from types import SimpleNamespace
 from typing import Any
 
 import grpc
@@ -12,10 +11,9 @@ from acpc_client.errors import (
     ArgumentError,
     InvalidArgument,
     SessionClosed,
-    Unavailable,
 )
 from acpc_client.sync.session import PlanSession
-from acpc_lab.integrations import CemCertificates, breaker
+from acpc_lab.integrations import CemCertificates
 from cem_solvers import Opener, only, rising, rows, solver
 from client_counterparty import Counterparty
 from client_messages import status
@@ -161,28 +159,6 @@ def test_an_error_can_deny_the_rest_of_one_environment(
     assert hook.first_uncertified(0) == 0
     assert hook.certified(1)
     assert [batch[0]["margin"] for batch in hook.history] == [[None], [0.5]]
-
-
-def test_a_server_that_is_away_is_left_alone_until_it_may_be_back(
-    session: Opener, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A breaker: two failures open it, and after its rest one call tries."""
-    now = [1e6]
-    monkeypatch.setattr(breaker, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    hook = CemCertificates(session, on_error="deny")
-    away = status(grpc.StatusCode.UNAVAILABLE, "away")
-    counterparty.refusals["PlanPool"].extend([away] * 3)
-
-    def asked(seconds: float) -> int:
-        now[0] += seconds
-        solver(hook, n_steps=1).solve(rows(1))
-        return len(counterparty.requests["Plan"])
-
-    assert [asked(0) for _ in range(4)] == [1, 2, 2, 2]
-    assert isinstance(hook.iterations[0][0].error, Unavailable)
-    assert [asked(breaker.REST_SECONDS) for _ in range(2)] == [3, 4]
-    assert hook.certified()
-    assert asked(0) == 5
 
 
 @pytest.mark.parametrize("kind", ["CEM", "ICEM"])

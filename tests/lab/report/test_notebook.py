@@ -1,30 +1,18 @@
-"""Answers in a notebook: as tables, as data frames, as pictures, and while they are awaited."""
+"""Answers in a notebook: as tables, as data frames, and while they are awaited."""
 
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pandas as pd
-import processes
-import pytest
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc.v1 import study_service_pb2
 from acpc_client import (
-    PairComparison,
-    PairResult,
     PoolCertificate,
     Result,
     Score,
     SelectionCertificate,
-    StudyResult,
     ViewCertificate,
-    WorstAnchor,
-    WorstAnchors,
 )
-from acpc_client.errors import ArgumentError
-from client_messages import score_response, study_response
-from report_samples import judged, side
+from client_messages import score_response
 
 
 def view(draw: int, winner: int, margin: float) -> ViewCertificate:
@@ -40,9 +28,6 @@ RECEIPT = Score.from_message(MESSAGE).receipt
 CERTIFICATE = PoolCertificate(
     np.ones(2), 1, (), (view(0, 1, 0.5), view(1, 0, -0.25)), 0.5, 0.0, (), RECEIPT
 )
-RESULT = PairResult(0, 0, 1.5, 1.25, (1.25, 1.75), 0.5, None)
-COMPARISON = PairComparison((RESULT,), RECEIPT)
-ASKED = study_service_pb2.RunStudyRequest(checkpoint={"name": "a"}, drift={})
 
 
 def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
@@ -72,9 +57,6 @@ def test_a_certificate_says_what_is_denied_to_the_elite_set() -> None:
     views = [replace(one, elite=SelectionCertificate(False, -0.1)) for one in CERTIFICATE.views]
     denied = replace(CERTIFICATE, views=tuple(views))
     assert denied.headline() == "winner certified under 1 of 2 views, elite set under 0"
-    (axis,) = denied.plot().figure.axes
-    assert axis.get_title(loc="left") == denied.headline()
-    assert [line.get_marker() for line in axis.lines].count("s") == 2
     assert "elite" not in CERTIFICATE.headline()
 
 
@@ -102,31 +84,3 @@ def test_in_a_notebook_progress_is_one_bar_that_changes(tmp_path: Path) -> None:
     assert [line.split()[0] for line in ended.stdout.splitlines()] == ["first", "again", "again"]
     assert ended.stdout.count("<progress value=") == 3
     assert ended.stderr == ""
-
-
-def test_answers_are_drawn(tmp_path: Path) -> None:
-    score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
-    for index, answer in enumerate((score, CERTIFICATE, COMPARISON)):
-        picture = answer.plot()
-        assert picture._repr_png_().startswith(b"\x89PNG")
-        picture.save(tmp_path / f"{index}.svg")
-        assert "<svg" in (tmp_path / f"{index}.svg").read_text()
-
-
-def test_the_worst_anchors_are_drawn_beside_each_other() -> None:
-    frame = np.zeros((3, 6, 8, 3), np.uint8)
-    shown = [
-        WorstAnchor(4, 7, 1, 2.5, 0.5, frame, frame + 9, frame),
-        WorstAnchor(2, 8, None, 2.25, None, frame, frame + 9, None),
-    ]
-    worst = WorstAnchors("trained", 2.0, "radius", 0, tuple(shown))
-    picture = worst.plot()
-    assert picture._repr_png_().startswith(b"\x89PNG")
-    images = [len(axis.images) for axis in picture.figure.axes]
-    assert images == [1, 1, 1, 1, 1, 0]
-    assert "<td>2.25</td>" in worst._repr_html_() and list(worst.to_dataframe()["anchor"]) == [4, 2]
-    with pytest.raises(ArgumentError, match="no anchors"):
-        WorstAnchors("trained", 2.0, "radius", 0, ()).plot()
-    no_picture = "found StudyResult, which has no picture; acpc study draws the figures"
-    with pytest.raises(ArgumentError, match=no_picture):
-        StudyResult.from_message(study_response(ASKED, {})).plot()

@@ -2,11 +2,12 @@
 
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
+from acpc_client import save_result
 from acpc_lab.campaigns import TaskState
-from acpc_lab.report import render
-from acpc_lab.report.sources import from_scores
+from acpc_lab.report import from_files, render
 from report_samples import changed, judged, renamed, side, sweep
 
 pytestmark = pytest.mark.process  # it draws whole reports
@@ -80,9 +81,10 @@ def test_a_cell_without_a_score_and_missing_pictures_say_why(why: str) -> None:
     assert f"No pictures: {why or 'none were asked for.'}" in page
 
 
-def test_a_single_inconclusive_score_without_reference() -> None:
+def test_a_single_inconclusive_score_without_reference(tmp_path: Path) -> None:
     score = judged(side("alone", 0.05, 3.0), None, shift="blur:15")
-    page = render(from_scores([score], shift="blur:15"))
+    save_result(score, tmp_path / "score.json")
+    page = render(from_files([tmp_path / "score.json"], shift="blur:15"))
     assert "The screen is inconclusive about alone under blur:15." in page
     assert score.verdict.summary.replace("'", "&#39;") in page
 

@@ -7,11 +7,8 @@ from typing import Any
 
 import pytest
 from acpc.contract import ScoreProtocol
-from acpc_client import AcpcClient
-from acpc_lab.campaigns import Link
 from acpc_lab.report import from_sweep, render
-from acpc_lab.sweeps import Cell, Depot, Sweep, SweepFolder, SweepPlan
-from acpc_lab.sweeps.spec import AnchorPlace
+from acpc_lab.sweeps import Cell, Sweep, SweepFolder, SweepPlan
 from sweep_plans import planned
 
 Make = Callable[..., Sweep]
@@ -96,23 +93,6 @@ def test_ids_are_alike_where_the_jobs_are(
     cells = [cell_of(sweep_of(**LEFT_OPEN | said)) for said in documents]
     assert len({cell.id for cell in cells}) == different
     assert len({cell.job_id("mine", 1) for cell in cells}) == different
-
-
-@pytest.mark.parametrize(
-    ("said", "request_id"),
-    [
-        ({}, "3a5f7c60-2af1-52cf-ac07-76fe603f292e"),
-        ({"seed": 9101}, "3a5f7c60-2af1-52cf-ac07-76fe603f292e"),
-        ({"seed": 3}, "e8bd8e1d-d20e-51eb-93ab-026a417d5304"),
-    ],
-)
-def test_a_dataset_is_frozen_by_the_same_job(
-    said: dict[str, int], request_id: str, client: AcpcClient, sweep_of: Make, tmp_path: Path
-) -> None:
-    anchors = AnchorPlace.model_validate({**ROOMS, "freeze": True, **said})
-    assert anchors.drawn is not None
-    depot = Depot(sweep_of().spec, client, Link(client), tmp_path)
-    assert depot.request_id(anchors, anchors.drawn) == request_id
 
 
 def test_what_a_plan_leaves_open_has_the_papers_value(sweep_of: Make, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from acpc.contract import (
 )
 from acpc_lab.sweeps import Cell, Sweep, SweepFileError, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
-from sweep_plans import Shelf, planned
+from sweep_plans import planned
 
 Make = Callable[..., Sweep]
 RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
@@ -87,18 +87,6 @@ def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
         ("weights_epoch_10.pt", {"epoch": 10}),
     ]
     assert plan.cells[0].of_reference
-
-
-def test_anchors_are_stored_once_for_all_that_share_them(sweep_of: Make) -> None:
-    shelf = Shelf()
-    anchors = {"dataset": "{task}.h5", "task": "t", "freeze": True}
-    group = {"name": "{task}-*", "anchors": anchors}
-    sweep = sweep_of(checkpoints=[group, {"name": "z", "anchors": {"upload": "w.npz"}}])
-    cells = planned(sweep, ["x-1", "x-2", "y-1", "z"], shelf).cells
-    asked = [(one.drawn and one.drawn.dataset, one.upload) for one in shelf.asked]
-    assert asked == [("x.h5", None), ("y.h5", None), (None, "w.npz")]
-    found = [(cell.checkpoint.name, str(cell.anchors)[0]) for cell in cells[::2]]
-    assert found == [("x-1", "1"), ("x-2", "1"), ("y-1", "2"), ("z", "3")]
 
 
 REFUSED: list[tuple[dict[str, Any], str]] = [

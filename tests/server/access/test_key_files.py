@@ -79,7 +79,7 @@ def test_keys_made_at_the_same_time_are_all_kept(tmp_path: Path) -> None:
     ("content", "named"),
     [
         ("{", "JSON"),
-        ('{"version": 1, "keys": []}', "version: .*earlier release"),
+        ('{"version": 1, "keys": []}', "version: "),
         ('{"keys": [{"id": "x"}]}', "keys.0.id"),
         ('{"kyes": []}', "kyes"),
         ('{"certificates": {"a": "root"}}', "certificates.a"),

@@ -104,6 +104,26 @@ def test_a_touched_file_with_the_same_content_keeps_its_digest(shelf: Shelf) -> 
     assert shelf.loads == 2
 
 
+def test_what_is_at_hand_follows_every_change_of_its_folder(shelf: Shelf) -> None:
+    folder, hand = shelf.root / "a", shelf.cache.at_hand
+    assert hand("a", "") is None
+    held = shelf.cache.get("a")
+    assert [hand("a", "") for _ in range(3)] == [held] * 3
+    os.utime(folder / "config.json", ns=(1, 1))
+    assert hand("a", "") is None
+    (folder / "weights.pt").rename(folder / "only.pt")
+    held = shelf.cache.get("a")
+    assert held.weights == "only.pt"
+    assert [hand("a", "") for _ in range(2)] == [held] * 2
+    (folder / "weights.pt").write_bytes((folder / "only.pt").read_bytes())
+    assert hand("a", "") is None
+    assert hand("a", "only.pt") is held
+    folder.rename(shelf.root / "away")
+    assert hand("a", "only.pt") is None
+    for name in ("../a", "a\0", ""):
+        assert hand(name, "") is None
+
+
 def test_the_least_recently_used_goes_first(shelf: Shelf) -> None:
     for name in ("a", "b", "a"):
         shelf.cache.get(name)

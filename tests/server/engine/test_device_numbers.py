@@ -90,7 +90,6 @@ def test_a_job_of_a_larger_model_is_cut_finer_down_to_a_row() -> None:
     [
         (NumericMode.TF32, "cpu", False, "tf32 needs a CUDA device"),
         (NumericMode.FP64, "cpu", True, "family lewm has no float64; use fp32"),
-        (NumericMode.FP64, "mps", False, "mps has no float64; use fp32"),
     ],
 )
 def test_a_mode_is_refused_where_device_or_family_lacks_it(

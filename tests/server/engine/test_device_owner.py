@@ -14,13 +14,13 @@ from acpc_server.engine import DeviceClient
 from acpc_server.errors import (
     DeadlineExceeded,
     DeviceFailed,
-    HostShortage,
     InvalidArgument,
+    ResourceExhausted,
     shortage,
 )
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext, Work
-from plain_model import Held, PlainModel, frames
+from plain_model import CARD, Held, PlainModel, frames
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -183,17 +183,45 @@ def test_a_series_that_fails_leaves_nobody_waiting(
     assert len(owned.failures) == 1
 
 
-def test_a_chunk_taken_and_lost_is_answered(
-    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("acpc_server.scheduling.queue.DeviceQueue._alike", lambda *_: sys.exit())
-    work: Work[int] = Work("pair", (), 1, lambda payloads, _: payloads, 1, merges=True)
-    with pytest.raises(DeviceFailed):
+class Unlike:
+    """A kind of work that cannot be compared with another's."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __eq__(self, _: object) -> bool:
+        sys.exit()
+
+
+def test_work_taken_and_lost_is_answered(owned: OwnedDevice) -> None:
+    def ask() -> None:
+        work: Work[int] = Work("pair", (Unlike(),), 1, lambda given, _: given, 1, merges=True)
         owned.engine.run(work, RequestContext(Priority.INTERACTIVE))
 
+    held = Held()
+    with ThreadPoolExecutor(3) as pool:
+        first = pool.submit(owned.ask, held)
+        assert held.entered.wait(GENEROUS_SECONDS)
+        lost = [pool.submit(ask) for _ in range(2)]
+        depth = owned.metrics.queue_depth.labels("interactive")._value
+        wait_until(lambda: depth.get() == 2)
+        held.free.set()
+        for answer in lost:
+            with pytest.raises(DeviceFailed):
+                answer.result(GENEROUS_SECONDS)
+        assert first.result(GENEROUS_SECONDS).shape == (1, 3)
 
-@pytest.mark.parametrize("error", [RuntimeError(NO_MEMORY), MemoryError()])
-def test_a_host_out_of_memory_halves_the_batch(owned: OwnedDevice, error: Exception) -> None:
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RuntimeError(NO_MEMORY), "HOST_SHORTAGE"),
+        (MemoryError(), "HOST_SHORTAGE"),
+        (torch.OutOfMemoryError(), "DEVICE_MEMORY"),
+    ],
+)
+def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits(
+    owned: OwnedDevice, error: Exception, reason: str
+) -> None:
     seen: list[int] = []
 
     def small(rows: Tensor) -> None:
@@ -201,13 +229,30 @@ def test_a_host_out_of_memory_halves_the_batch(owned: OwnedDevice, error: Except
         if len(rows) > 2:
             raise error
 
-    assert owned.ask(small, count=7).shape == (7, 3)
+    many = torch.arange(7.0)[:, None, None, None].expand(7, 3, 8, 8)
+    assert encode(owned, PlainModel(small), many)[:, 0].tolist() == list(range(7))
     assert max(seen) == 7
-    with pytest.raises(HostShortage) as short:
+    with pytest.raises(ResourceExhausted) as short:
         owned.ask(raising(error), count=2)
-    assert (short.value.code, short.value.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
+    assert (short.value.code, short.value.reason) == ("RESOURCE_EXHAUSTED", reason)
     assert short.value.retry_after
     assert owned.failures == []
+
+
+class Numbered(PlainModel):
+    """Its predictions are the numbers of their rows."""
+
+    def unroll(self, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
+        rows = torch.arange(float(len(histories)))[:, None, None, None]
+        return rows.expand(len(histories), future.shape[1], future.shape[2], 3)
+
+
+def test_equal_rows_of_a_rollout_share_the_first_ones_answer(owned: OwnedDevice) -> None:
+    rows = torch.tensor([1.0, 2.0, 1.0])[:, None, None].expand(3, 1, 3)
+    given = rows.clone(), torch.zeros(3, 2, CARD.action_block_dim)
+    context = RequestContext(Priority.INTERACTIVE)
+    found = owned.engine.rollout(Numbered(), *given, context, FP32)
+    assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.0]
 
 
 @pytest.mark.parametrize(

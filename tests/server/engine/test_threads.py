@@ -11,7 +11,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient
-from acpc_server.engine.host import own_threads
+from acpc_server.engine.accelerator import own_threads
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from plain_model import CARD, PlainModel
@@ -26,7 +26,7 @@ import threading
 from pathlib import Path
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import DeviceClient, device
+from acpc_server.engine import DeviceClient, owner
 from acpc_server.models import load_checkpoint
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -37,7 +37,7 @@ def native():
 
 
 torch.set_num_threads({THREADS})
-device.THREADED_WORK = 0  # the demo's network is small
+owner.THREADED_WORK = 0  # the demo's network is small
 before, cpu = native(), torch.device("cpu")
 engine = DeviceClient(cpu, Metrics(), threads={THREADS})
 torch.set_num_threads(1)  # as the server does

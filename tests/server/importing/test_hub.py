@@ -5,7 +5,6 @@ import hashlib
 import http.server
 import json
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ import pytest
 import torch
 from acpc_server.cli import app
 from acpc_server.errors import AcpcError, InvalidArgument
-from acpc_server.importing import hub as hub_of
-from acpc_server.importing.hub import Pace
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -34,7 +31,6 @@ class Hub(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.told: dict[str, Any] = {}  # what it tells instead
         self.cut_after, self.endless = 0, False
-        self.trickles = ""  # what it begins in single bytes, by how its path ends
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
@@ -80,13 +76,6 @@ class _Pages(http.server.BaseHTTPRequestHandler):
             with contextlib.suppress(OSError):  # until the caller has enough
                 while True:
                     self.wfile.write(bytes(2**16))
-        if hub.trickles and path.endswith(hub.trickles):
-            with contextlib.suppress(OSError):  # until the caller has waited enough
-                for place in range(50):
-                    self.wfile.write(body[place : place + 1])
-                    time.sleep(0.02)
-                self.wfile.write(body[50:])
-            body = b""
         cut = hub.cut_after if "resolve" in path and hub.cut_after else len(body)
         self.wfile.write(body[:cut])
         self.close_connection = True
@@ -183,33 +172,6 @@ def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
     hub.endless = True
     with pytest.raises(AcpcError, match="an answer of more than"):
         pull("hf:someone/wm", tmp_path / "new")
-
-
-HASTY = Pace(from_seconds=0.2)
-
-
-def test_what_trickles_is_given_up(hub: Hub, tmp_path: Path) -> None:
-    """Byte by byte no silence ends it, and a file of gigabytes would take years."""
-    hub.trickles = "/revision/main"
-    with pytest.raises(AcpcError, match=r"an answer at \d+ bytes a second") as caught:
-        hub_of.Hub("someone/wm", HASTY).files(None)
-    assert caught.value.reason == "HUB_UNAVAILABLE"
-    hub.trickles = "weights.pt"
-    at, kept = hub_of.Hub("someone/wm", HASTY), tmp_path / "weights.pt"
-    commit, files = at.files(None)
-    with pytest.raises(AcpcError, match=r"weights\.pt at \d+ bytes a second"):
-        at.download("weights.pt", commit, *files["weights.pt"], kept)
-    begun = kept.read_bytes()
-    assert begun and hub.files["weights.pt"].startswith(begun)
-    hub.trickles = ""
-    at.download("weights.pt", commit, *files["weights.pt"], kept)
-    assert kept.read_bytes() == hub.files["weights.pt"], "goes on with what is there"
-
-
-def test_what_is_slow_and_above_the_least_pace_is_taken(hub: Hub) -> None:
-    hub.trickles, patient = "/revision/main", Pace(bytes_a_second=1.0, from_seconds=0.2)
-    commit, files = hub_of.Hub("someone/wm", patient).files(None)
-    assert (commit, set(files)) == (COMMIT, set(hub.files))
 
 
 def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:

@@ -119,12 +119,9 @@ def test_an_object_is_the_model_that_was_pickled(
         beside = "idm" if family == "pldm" else "sigreg"
         torch.save(wrapped(model, wrapping, beside), path)
         (file,) = read_run(find_run(path))
-        assert file.found is not None and file.archive is not None
-        wanted = model.state_dict()
-        assert [*file.found.tensors] == [*wanted]
-        with file.opened():
-            for name, held in file.archive.tensors(file.found.tensors).items():
-                assert torch.equal(held, wanted[name])
+        held, wanted = file.tensors(), model.state_dict()
+        assert [*held] == [*wanted]
+        assert all(torch.equal(held[name], wanted[name]) for name in wanted)
         folder = imported(path, "--frameskip", 5, tmp_path / "new")
         told = source(folder)
         known = not old or wrapping == "training"  # jepa.JEPA alone does not say
@@ -400,12 +397,9 @@ def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:
     assert [*source(folder)["weights"]] == ["weights_epoch_3.pt"]
     torch.manual_seed(3)
     (read,) = read_run(find_run(file))
-    assert read.found is not None and read.archive is not None
     parts: dict[str, dict[str, torch.Tensor]] = defaultdict(dict)
     wanted, model = DinoWm(sizes, parts), load_checkpoint(tmp_path, "new", device=CPU)
-    with read.opened():
-        held = read.archive.tensors(read.found.tensors)
-    for name, values in held.items():
+    for name, values in read.tensors().items():
         part, _, key = name.replace("extra_encoders.", "", 1).partition(".")
         kind = part if part == "predictor" else f"{part}_encoder"
         parts[kind][key] = values.double()

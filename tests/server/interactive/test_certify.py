@@ -17,12 +17,13 @@ from acpc.contract import (
     PoolCertificate,
 )
 from acpc.v1 import perturbation_pb2
+from acpc_server.encoding import EncodedHistories
 from acpc_server.errors import FailedPrecondition, InvalidArgument
-from acpc_server.interactive.certify import certify_pool
 from planning_world import (
     SEEDS,
     PlanningWorld,
     certify,
+    certify_pool,
     context,
     encoded,
     moment,
@@ -203,7 +204,8 @@ def test_pools_that_do_not_fit_are_refused(
 def test_predictions_whose_costs_no_number_holds_are_no_certificate(world: PlanningWorld) -> None:
     """In fp64 alone: float32 ends before."""
     session = world.open(moment())
-    far = replace(session.latents, views=torch.full_like(session.views, 1e76, dtype=torch.float64))
+    views = torch.full_like(session.views, 1e76, dtype=torch.float64)
+    far = EncodedHistories(session.clean, views, session.goal[None])
     with pytest.raises(FailedPrecondition) as caught:
         session.asked.with_latents(far)
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
@@ -211,8 +213,7 @@ def test_predictions_whose_costs_no_number_holds_are_no_certificate(world: Plann
 
 def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld) -> None:
     session = world.open(moment())
-    gone = replace(session.latents, clean=torch.full_like(session.clean, float("inf")))
-    session = replace(session, latents=gone)
+    session.clean = torch.full_like(session.clean, float("inf"))
     with pytest.raises(FailedPrecondition) as caught:
         certify_pool(session, pool(), context())
     assert caught.value.reason == "PREDICTION_NOT_FINITE"

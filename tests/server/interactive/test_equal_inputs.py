@@ -13,18 +13,18 @@ from acpc.contract import (
     Identity,
     PairRequest,
     Registered,
+    ViewCertificate,
     VisualChange,
     example,
     parse,
     unchanged,
 )
 from acpc_server.engine import equal_rows
-from acpc_server.interactive.certify import ViewCertificate, certify_pool
 from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.perturb import perturbation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_world import WIDTH, PlanningWorld, context, drawn, moment, pool
+from planning_world import WIDTH, PlanningWorld, certify_pool, context, drawn, moment, pool
 from pydantic import BaseModel
 
 UNCHANGING: list[VisualChange] = [

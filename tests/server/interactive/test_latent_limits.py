@@ -14,8 +14,18 @@ from acpc.contract import (
     PairRequest,
 )
 from acpc_server.errors import InvalidArgument
-from acpc_server.interactive import Planner, certify_pool, check_budget
-from planning_world import DIM, WIDTH, PlanningWorld, context, drawn, moment, noise, pool
+from acpc_server.interactive import Planner, check_budget
+from planning_world import (
+    DIM,
+    WIDTH,
+    PlanningWorld,
+    certify_pool,
+    context,
+    drawn,
+    moment,
+    noise,
+    pool,
+)
 from shared_call import calls, together
 from waiting import GENEROUS_SECONDS
 

@@ -4,8 +4,7 @@ import numpy as np
 from acpc.contract import (
     CandidatePool,
 )
-from acpc_server.interactive.certify import certify_pool
-from planning_world import PlanningWorld, context, moment, pool
+from planning_world import PlanningWorld, certify_pool, context, moment, pool
 
 
 def test_offsets_and_infeasible_candidates_choose_and_are_in_the_receipt(

@@ -17,16 +17,16 @@ from acpc.contract import (
     PoolCertificate,
 )
 from acpc_server.engine import DeviceClient
+from acpc_server.engine.sizes import CPU
 from acpc_server.errors import FailedPrecondition
-from acpc_server.interactive import PairedCem, certify_pool
+from acpc_server.interactive import PairedCem
 from acpc_server.interactive.pieces import (
-    Rolled,
     choices_of,
     join_costs,
     join_measures,
     measure,
 )
-from planning_world import DIM, PlanningWorld, context, moment, noise, pool
+from planning_world import DIM, PlanningWorld, certify_pool, context, moment, noise, pool
 
 CALL, CANDIDATES, HORIZON = 28, 16, 3
 SUMS = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=(0.2, 0.3, 0.5)),), (0.1,))
@@ -40,7 +40,7 @@ Hold = Callable[[int], None]
 @pytest.fixture
 def hold(monkeypatch: pytest.MonkeyPatch) -> Hold:
     """Calls of 28 rows; sets how many rollouts are held."""
-    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {"cpu": CALL})
+    monkeypatch.setattr("acpc_server.engine.sizes.POOL_ROWS", {CPU: CALL})
 
     def setter(rows: int) -> None:
         monkeypatch.setattr("acpc_server.engine.sizes.HELD_LATENTS", rows * HORIZON * DIM)
@@ -128,9 +128,10 @@ def test_equal_candidates_have_the_answer_of_the_first_piece(world: PlanningWorl
     costs = torch.arange(4.0, dtype=torch.float64)
     assert join_costs([costs[each] for each in pieces], rows).tolist() == [0, 1, 0, 3]
     latents = torch.from_numpy(np.random.default_rng(0).standard_normal((3, 4, HORIZON, DIM), "f4"))
-    whole = Rolled(latents[0], latents[1:], session.goal, session.goals)
-    parts = [Rolled(whole.clean[x], whole.perturbed[:, x], *whole[2:]) for x in pieces]
-    whole, *parts = (measure(session.asked, rolled, None) for rolled in (whole, *parts))
+    whole, *parts = (
+        measure(session, None, latents[0, x], latents[1:, x], session.goals)
+        for x in (slice(None), *pieces)
+    )
     joined = join_measures(parts, rows)
     assert torch.equal(joined.steps, whole.steps[:, rows])
     assert torch.equal(joined.bounds.bounds, whole.bounds.bounds[..., rows])

@@ -15,8 +15,8 @@ from acpc.contract import (
     RandomShift,
 )
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.interactive import Moment, Planner, certify_pool
-from planning_world import PlanningWorld, drawn, moment, pool
+from acpc_server.interactive import Moment, Planner
+from planning_world import PlanningWorld, certify_pool, drawn, moment, pool
 from shared_call import together
 
 Question = tuple[PlanStart, NDArray[np.float32]]

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 import pytest
 from acpc.contract import GaussianNoise, Identity, Perturbation, Registered
-from acpc_server.interactive.certify import certify_pool
 from acpc_server.interactive.tally import Tally
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import MAX_PERTURBATIONS, OTHER
 from acpc_server.scheduling import Priority, RequestContext
-from planning_world import PlanningWorld, context, drawn, moment, pool
+from planning_world import PlanningWorld, certify_pool, context, drawn, moment, pool
 
 NOISE = GaussianNoise(0.05)
 
@@ -25,31 +24,21 @@ def test_a_session_is_recorded_as_it_was_answered(own_world: PlanningWorld) -> N
     session = own_world.open(moment(views=drawn(Identity(), NOISE, draws=2)))
     answers = [certify_pool(session, pool(seed), context()) for seed in range(3)]
     metrics = own_world.engine.metrics
-    views = [view for answer in answers for view in answer.views if view.spec_index == 1]
-    assert read(metrics, "acpc_planning_acpc_count", NOISE) == len(views) == 6
-    total = sum(view.acpc_q90 for view in views)
-    assert read(metrics, "acpc_planning_acpc_sum", NOISE) == pytest.approx(total)
-    moved = consistency.encoder_shift(session.clean, session.views[1:])
-    assert read(metrics, "acpc_planning_encoder_shift_count", NOISE) == 2  # once a session
-    shifted = read(metrics, "acpc_planning_encoder_shift_sum", NOISE)
-    assert shifted == pytest.approx(float(moved.sum()))
+    assert read(metrics, "acpc_planning_relative_shift_count", NOISE) == 2  # once a session
     for certificate in ("top1", "elite"):
-        margins = [
-            getattr(view, certificate).margin / getattr(answer.clean_gaps, certificate)
+        found = [
+            getattr(view, certificate).certified
             for answer in answers
             for view in answer.views
             if view.spec_index == 1
         ]
-        series, labels = "acpc_planning_margin", {"certificate": certificate}
-        assert read(metrics, f"{series}_count", NOISE, **labels) == len(margins)
-        certified = len(margins) - sum(margin <= 0 for margin in margins)
-        denied = read(metrics, f"{series}_bucket", NOISE, le="0.0", **labels)
-        assert denied == len(margins) - certified
-        granted = {"outcome": "certified", **labels}
-        assert (read(metrics, "acpc_certificates_total", NOISE, **granted) or 0) == certified
-        # Nothing moved: margins are 1, up to how they are rounded.
-        assert read(metrics, f"{series}_bucket", Identity(), le="0.99", **labels) == 0
-        assert read(metrics, "acpc_certificates_total", Identity(), **granted) == 6
+        series, labels = "acpc_certificates_total", {"certificate": certificate}
+        granted = read(metrics, series, NOISE, outcome="certified", **labels) or 0
+        assert granted == sum(found) < len(found) == 6
+        outcomes = ("choice_changes", "bound_too_wide")
+        denied = [read(metrics, series, NOISE, outcome=x, **labels) or 0 for x in outcomes]
+        assert sum(denied) == len(found) - granted
+        assert read(metrics, series, Identity(), outcome="certified", **labels) == 6
 
 
 def test_shifts_are_told_in_units_of_the_clean_motion(own_world: PlanningWorld) -> None:
@@ -94,16 +83,16 @@ def test_what_a_job_computes_is_not_live(own_world: PlanningWorld) -> None:
 def test_a_label_is_a_kind_and_its_severity(
     own_world: PlanningWorld, spec: Perturbation, label: str
 ) -> None:
-    tally = Tally(own_world.engine.metrics, own_world.checkpoint(), drawn(spec))
+    tally = Tally(own_world.engine.metrics, "m0", drawn(spec))
     assert tally.shifts == (("m0", label),)
 
 
 def test_a_checkpoint_has_series_for_the_perturbations_seen_first() -> None:
     metrics = Metrics()
     for number in range(100):
-        metrics.acpc.labels(*metrics.shift("m0", f"gaussian_noise:{number}")).observe(0.1)
-    metrics.acpc.labels(*metrics.shift("m1", "gaussian_noise:99")).observe(0.1)
-    assert read(metrics, "acpc_planning_acpc_count", "gaussian_noise:0") == 1
-    assert read(metrics, "acpc_planning_acpc_count", OTHER) == 100 - MAX_PERTURBATIONS
+        metrics.relative_shift.labels(*metrics.shift("m0", f"gaussian_noise:{number}")).observe(0.1)
+    metrics.relative_shift.labels(*metrics.shift("m1", "gaussian_noise:99")).observe(0.1)
+    assert read(metrics, "acpc_planning_relative_shift_count", "gaussian_noise:0") == 1
+    assert read(metrics, "acpc_planning_relative_shift_count", OTHER) == 100 - MAX_PERTURBATIONS
     assert metrics.shift("m0", "gaussian_noise:99").shared
     assert not metrics.shift("m1", "gaussian_noise:99").shared

@@ -4,7 +4,7 @@ import errno
 
 import pytest
 from acpc_server.errors import Unavailable
-from acpc_server.jobs import JobState, runner, runs
+from acpc_server.jobs import JobState, run, runner
 from counting_jobs import Counting
 from job_desk import SHORT, Desk, ended
 from waiting import wait_until
@@ -18,8 +18,8 @@ OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFou
 @pytest.fixture
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """A host that failed a job takes the next one at once, bar a pause in which others run."""
-    monkeypatch.setattr(runs, "FIRST_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(runs, "LONGEST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "LONGEST_PAUSE_SECONDS", 0.05)
 
 
 def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
@@ -37,7 +37,7 @@ def test_a_job_too_large_for_its_host_fails_and_the_next_one_runs(desk: Desk) ->
     desk.kind.fault = MemoryError()
     done = ended(service, service.submit(SHORT, "").job_id)
     assert (done.failure.code, done.failure.reason) == ("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE")
-    assert done.attempts == runs.SHORTAGES
+    assert done.attempts == run.SHORTAGES
     desk.kind.fault = None
     assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
 
@@ -50,7 +50,7 @@ def test_a_full_disk_or_too_many_files_fail_no_job_however_long_it_lasts(
     service = desk.started()
     desk.kind.fault = OSError(number, "short")
     name = service.submit(SHORT, "").job_id
-    wait_until(lambda: service.get(name).attempts > runs.SHORTAGES + 1)
+    wait_until(lambda: service.get(name).attempts > run.SHORTAGES + 1)
     desk.kind.fault = None
     assert ended(service, name).state is JobState.SUCCEEDED
 

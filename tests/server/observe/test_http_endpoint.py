@@ -23,11 +23,9 @@ pytestmark = pytest.mark.edge
 class Served:
     """An endpoint, and callers of it."""
 
-    def __init__(
-        self, registry: CollectorRegistry | None = None, token: Callable[[], str] | None = None
-    ) -> None:
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.health = ServerHealth()
-        self.endpoint = HttpEndpoint(registry or Metrics().registry, self.health, token)
+        self.endpoint = HttpEndpoint(registry or Metrics().registry, self.health)
         self.port = self.endpoint.start("127.0.0.1", 0)
 
     def ask(
@@ -126,22 +124,6 @@ def test_a_series_that_hangs_stops_no_probe() -> None:
         assert served.ask("/livez")[0] == 200
         free.set()
         assert {answer.result()[0] for answer in asked} == {200}
-    served.endpoint.stop()
-
-
-def test_series_may_ask_for_a_token_which_may_change() -> None:
-    tokens = ["first"]
-    served = Served(token=lambda: tokens[0])
-    assert served.ask("/metrics")[0] == 401
-    assert served.ask("/metrics", Authorization="Bearer second")[0] == 401
-    assert served.ask("/metrics", Authorization="Bearer first")[0] == 200
-    tokens[0] = "second"
-    assert served.ask("/metrics", Authorization="Bearer second")[0] == 200
-    tokens[0] = ""
-    assert served.ask("/metrics", Authorization="Bearer ")[0] == 401, "an empty file opens nothing"
-    tokens.clear()
-    assert served.ask("/metrics", Authorization="Bearer second")[0] == 401, "it cannot be read"
-    assert served.ask("/livez")[0] == 200
     served.endpoint.stop()
 
 

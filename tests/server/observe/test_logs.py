@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import structlog
-from acpc_server.observe import configure_logs
+from acpc_server.observe import configure_logs, log_call
 
 
 @pytest.fixture(autouse=True)
@@ -63,16 +63,16 @@ def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     configure_logs("INFO", "json")
-    calls, others = structlog.get_logger("acpc.rpc"), structlog.get_logger("acpc.access")
+    others = structlog.get_logger("acpc.access")
     lines = []
     for number in range(0, 3000, 2):
-        calls.info("rpc", number=number)
+        log_call({"number": number})
         if number % 1000 == 0:
             others.info("access", number=number + 1)
             lines += said(capsys)
             assert lines[-1]["event"] == "access", "a line of access waits"
-    calls.warning("rpc", number=3000)
-    calls.info("rpc", number=3002)
+    log_call({"number": 3000})
+    log_call({"number": 3002})
     logging.shutdown([lambda: logging.getLogger().handlers[0]])
     lines += said(capsys)
     assert [line["number"] for line in lines] == sorted([*range(0, 3003, 2), 1, 1001, 2001])

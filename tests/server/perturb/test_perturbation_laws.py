@@ -9,9 +9,7 @@ import torch
 from acpc.contract import (
     GRADED,
     Background,
-    ColorJitter,
     Identity,
-    Occlusion,
     Perturbation,
     Shadow,
     bounds_of,
@@ -27,7 +25,7 @@ from hypothesis import strategies as st
 
 HEIGHT, WIDTH = 16, 19
 DTYPES = (torch.float32, torch.float64, torch.bfloat16)
-UINT64, PART = st.integers(0, 2**64 - 1), st.floats(0, 1)
+UINT64 = st.integers(0, 2**64 - 1)
 # Mild to strong of every kind; the strong ones change random frames, whatever the draw.
 EXAMPLES = [examples_of(kind) for kind in GRADED]
 STRONG = [strong for _, _, strong in EXAMPLES]
@@ -87,14 +85,6 @@ def test_shape_and_dtype_stay_and_the_input_is_untouched(spec: Perturbation) -> 
         assert torch.equal(frames, before) and view.data_ptr() != frames.data_ptr()
 
 
-@by_kind
-def test_more_than_zero_changes_the_frames(spec: Perturbation) -> None:
-    assert not spec.changes_nothing
-    for draw in range(8):
-        view = perturb_frames(photos(), spec, seed=1, anchor=2, draw=draw)
-        assert (view - photos()).abs().max() > 0.1
-
-
 @given(specs, UINT64, UINT64, UINT64)
 def test_a_view_depends_on_the_key_and_its_own_frames_alone(
     spec: Perturbation, seed: int, anchor: int, draw: int
@@ -139,36 +129,6 @@ def test_draws_differ_exactly_when_the_spec_is_stochastic(spec: Perturbation) ->
         key = {"seed": 5, "anchor": 6, "draw": 7}
         views = [perturb_frames(frames, spec, **{**key, part: value}) for value in range(8)]
         assert is_stochastic(spec) == any(not torch.equal(views[0], view) for view in views[1:])
-
-
-def test_the_severities_of_a_jitter_move_along_one_line() -> None:
-    """Small steps add up: the common random numbers decide the direction alone."""
-    frames = to_model_input(torch.full((1, 8, 8, 3), 128, dtype=torch.uint8), 8)
-    frames[:, 0] += 0.3  # not grey
-    weak, strong = (
-        perturb_frames(frames, ColorJitter(strength=s), seed=1, anchor=1, draw=0) - frames
-        for s in (0.001, 0.002)
-    )
-    torch.testing.assert_close(strong, 2 * weak, rtol=0.02, atol=2e-5)
-
-
-@given(st.integers(0, 200), PART, PART)
-def test_a_larger_occlusion_covers_a_smaller_one(draw: int, one: float, other: float) -> None:
-    frames = torch.full((1, 3, 17, 23), 9.0)
-    small, large = (
-        perturb_frames(frames, Occlusion(size=s), seed=0, anchor=0, draw=draw)[0, 0] != 9.0
-        for s in sorted((one, other))
-    )
-    assert not (small & ~large).any()
-
-
-@given(st.integers(0, 200), PART, PART)
-def test_a_stronger_shadow_is_nowhere_brighter(draw: int, one: float, other: float) -> None:
-    weak, strong = (
-        perturb_frames(photos(1), Shadow(strength=s), seed=0, anchor=0, draw=draw)
-        for s in sorted((one, other))
-    )
-    assert (strong <= weak + 1e-6).all()
 
 
 def test_every_shadow_has_a_dark_and_a_light_part() -> None:

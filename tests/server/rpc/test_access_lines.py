@@ -12,7 +12,7 @@ from acpc.v1 import anchor_service_pb2, checkpoint_service_pb2
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import Principal, Role
 from acpc_server.errors import Unauthenticated
-from acpc_server.rpc import Call, Messages, ReadLimit
+from acpc_server.rpc import Call, ReadLimit
 from served_door import channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -36,10 +36,8 @@ def named(lines: Lines, event: str) -> list[tuple[str, str]]:
 class Anchors:
     """Takes uploads and does nothing with them."""
 
-    async def UploadAnchors(
-        self, messages: Messages, call: Call
-    ) -> anchor_service_pb2.UploadAnchorsResponse:
-        async for _ in messages(ReadLimit(GENEROUS_SECONDS)):
+    async def UploadAnchors(self, call: Call) -> anchor_service_pb2.UploadAnchorsResponse:
+        async for _ in call.messages(ReadLimit(GENEROUS_SECONDS)):
             pass
         return anchor_service_pb2.UploadAnchorsResponse()
 

@@ -16,11 +16,11 @@ CALLS, STREAMS = "calls", "streams"
 
 @contextmanager
 def entered(limits: Limits, caller: str, *what: str) -> Iterator[None]:
-    leave = limits.enter(caller, *what)
+    limits.enter(caller, what)
     try:
         yield
     finally:
-        leave()
+        limits.leave(caller, what)
 
 
 def reason(limits: Limits, caller: str, *what: str) -> str:
@@ -46,7 +46,7 @@ def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
     with entered(limits, "a", CALLS, STREAMS):
         for _ in range(3):
             with pytest.raises(ResourceExhausted, match="1 streams under way, 1 of this caller"):
-                limits.enter("a", CALLS, STREAMS)
+                limits.enter("a", (CALLS, STREAMS))
         assert reason(limits, "a", CALLS) == ""
 
 

@@ -3,7 +3,8 @@
 import pytest
 from acpc.v1.dataset_service_pb2 import ListDatasetsRequest
 from acpc_server import errors
-from acpc_server.rpc.request import MAX_OFFSET, MAX_TEXT_BYTES, page_of, plain_status, to_status
+from acpc_server.rpc.request import MAX_OFFSET, page_of
+from acpc_server.rpc.status import MAX_TEXT_BYTES, plain_status, to_status
 from hypothesis import given
 from hypothesis import strategies as st
 

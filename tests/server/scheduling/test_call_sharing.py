@@ -10,7 +10,6 @@ from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
-    Chunk,
     DeviceQueue,
     Priority,
     RequestContext,
@@ -32,11 +31,11 @@ class Line:
         self.under_way = ExitStack()
         self._pool = pool
 
-    def put(self, *chunks: Chunk) -> None:
-        for one in chunks:
-            self.queue.put(one)
+    def put(self, *given: Work[None]) -> None:
+        for work in given:
+            self.queue.put(work, work.context)
 
-    def take(self) -> Future[list[Chunk]]:
+    def take(self) -> Future[list[Work[None]]]:
         return self._pool.submit(self.queue.take)
 
     def begin(self, count: int) -> None:
@@ -69,14 +68,13 @@ def chunk(
     kind: str = "kind",
     mergeable: bool = True,
     max_rows: int = 8,
-    loop: asyncio.AbstractEventLoop | None = None,
-) -> Chunk:
-    context = RequestContext(priority, caller=caller)
+) -> Work[None]:
     work: Work[None] = Work("pair", (kind,), None, lambda _, __: [], 1, max_rows, merges=mergeable)
-    return Chunk(work, context, loop)
+    work.context = RequestContext(priority, caller=caller)
+    return work
 
 
-def assert_delayed(taken: Future[list[Chunk]]) -> None:
+def assert_delayed(taken: Future[list[Work[None]]]) -> None:
     with pytest.raises(TimeoutError):
         taken.result(A_WHILE)
 
@@ -154,16 +152,17 @@ def test_jobs_of_several_callers_take_turns_and_share_nothing(line: Line) -> Non
     assert order == [[chunks[0]], [chunks[3]], [chunks[1]], [chunks[2]]]
 
 
-def test_answers_of_an_event_loop_arrive_there_and_late_ones_harm_nobody() -> None:
+def test_answers_of_an_event_loop_arrive_there_and_late_ones_harm_nobody(line: Line) -> None:
     async def asked() -> None:
         loop = asyncio.get_running_loop()
-        first, second, left = (chunk(loop=loop) for _ in range(3))
-        left.future.cancel()
+        first, second, left = (chunk() for _ in range(3))
+        futures = [line.queue.put(x, x.context, loop) for x in (first, second, left)]
+        futures[2].cancel()
         await loop.run_in_executor(
             None, settle, [(first, 1), (second, DeviceFailed("no")), (left, 3), (first, 4)]
         )
-        assert await first.future == 1
+        assert await futures[0] == 1
         with pytest.raises(DeviceFailed):
-            await second.future
+            await futures[1]
 
     asyncio.run(asked())

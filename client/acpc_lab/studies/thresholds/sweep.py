@@ -123,9 +123,8 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
         wrong = f"found {found}; wanted 0, the reference, and at least one more"
         raise ArgumentError("level", wrong)
     runs = []
-    keys = groups(rows.family.tolist(), rows.task.tolist(), rows.run.tolist())
-    for (family, task, run), held in keys.items():
-        cell = rows.where(held[np.argsort(rows.level[held], kind="stable")])
+    for (family, task, run), cells in rows.by("family", "task", "run"):
+        cell = cells.where(np.argsort(cells.level, kind="stable"))
         title = f"{family + ', ' if family else ''}{task}, run {run}"
         for level in levels:
             if (times := int((cell.level == level).sum())) != 1:

@@ -50,10 +50,9 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
 
 def shard_bytes(shard: AnchorBatch, packed: Packed) -> int:
     """Estimate what a shard takes on disk."""
-    large = {"frames": shard.frames, **shard.arrays}
-    sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in large.items())
+    sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in shard.large.items())
     small = sum(array.nbytes for array in shard.small_arrays().values())
-    return sum(sizes) + small + len(large) * (DIGEST_BYTES * shard.count + _OVERHEAD_BYTES)
+    return sum(sizes) + small + len(shard.large) * (DIGEST_BYTES * shard.count + _OVERHEAD_BYTES)
 
 
 class Layout(NamedTuple):
@@ -100,31 +99,23 @@ def write_shard(
     folder: Path, start: int, shard: AnchorBatch, packed: Packed, layout: ShardLayout
 ) -> int:
     """Write the shard that starts at ``start``; return its size."""
-    members = {
-        **shard.small_arrays(),
-        **_stored(_FRAMES, shard.frames, packed.get("frames")),
-        "layout": np.frombuffer(json.dumps(layout).encode(), np.uint8),
-    }
-    for name, array in shard.arrays.items():
-        members |= _stored(_members(name), array, packed.get(name))
+    layout_bytes = np.frombuffer(json.dumps(layout).encode(), np.uint8)
+    members = {**shard.small_arrays(), "layout": layout_bytes}
+    for name, array in shard.large.items():
+        deflated = packed.get(name)
+        raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        digests = np.frombuffer(b"".join(frame_digests(array)), np.uint8)
+        values = raw if deflated is None else np.frombuffer(deflated, np.uint8)
+        parts = values, np.array(deflated is not None), digests
+        members |= zip(_members(name), parts, strict=True)
     return write_arrays(folder / f"{start:08d}{SUFFIX}", members)
 
 
-# Members with an array's bytes, whether they are deflated, and the digest of each anchor.
-_FRAMES = ("frames", "zlib", "frame_digests")
-
-
 def _members(name: str) -> tuple[str, str, str]:
+    """Name the members with an array's bytes, whether they are deflated, and each digest."""
+    if name == "frames":
+        return "frames", "zlib", "frame_digests"
     return f"{name}.values", f"{name}.zlib", f"{name}.digests"
-
-
-def _stored(
-    members: tuple[str, str, str], array: np.ndarray, packed: bytes | None
-) -> dict[str, np.ndarray]:
-    raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8) if packed is None else packed
-    digests = b"".join(frame_digests(array))
-    values = (np.frombuffer(raw, np.uint8), np.array(packed is not None))
-    return dict(zip(members, (*values, np.frombuffer(digests, np.uint8)), strict=True))
 
 
 def shard_paths(folder: Path) -> list[Path]:
@@ -180,15 +171,14 @@ def set_digest(
 ) -> str:
     """Return the digest of a set that has the arrays of :func:`read_small`."""
     of_extras = {array.name: array.digest for array in extras}
-    return anchors_digest(history, frame_size, small, [small[_FRAMES[2]].tobytes()], of_extras)
+    return anchors_digest(history, frame_size, small, [small["frame_digests"].tobytes()], of_extras)
 
 
 def read_values(
     path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
 ) -> np.ndarray:
     """Read frames or an extra array of a shard; FailedPrecondition unless digests agree."""
-    members = _FRAMES if name == "frames" else _members(name)
-    stored, deflated = read_members(path, *members[:2])
+    stored, deflated = read_members(path, *_members(name)[:2])
     size = math.prod(shape) * dtype.itemsize
     try:
         raw = zlib.decompressobj().decompress(stored.data, size) if deflated else stored.data
@@ -232,7 +222,7 @@ class StoredAnchors(Anchors):
         self.windows = info.windows
         self.digest = info.digest
         extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
-        members = {"frames": _FRAMES[2]} | {x.name: _members(x.name)[2] for x in extras}
+        members = {name: _members(name)[2] for name in ("frames", *(x.name for x in extras))}
         names = ("starts", *SMALL_ARRAYS, *members.values())
         small = dict(zip(names, read_members(folder / SMALL, *names), strict=True))
         self._starts = small["starts"]

@@ -23,7 +23,7 @@ class Faulty:
     """A JEPA that looks at the file ``ACPC_TEST_FAULT`` before it encodes."""
 
     def __init__(self, inner: FrozenWorldModel) -> None:
-        self._inner, self._calls = inner, 0
+        self._inner, self._calls, self._told = inner, 0, ""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
@@ -50,8 +50,12 @@ class Faulty:
         return self._inner.encode(frames)
 
     def _now(self) -> str:
-        """The fault of this call; ``hang 5`` is that of the fifth."""
-        fault, _, first = _fault().partition(" ")
+        """The fault of this call; ``hang 5`` is that of the fifth since it was injected."""
+        path = Path(os.environ["ACPC_TEST_FAULT"])
+        told = path.read_text().strip() if path.exists() else ""
+        if told != self._told:
+            self._told, self._calls = told, 1
+        fault, _, first = told.partition(" ")
         return fault if self._calls >= int(first or 0) else ""
 
 
@@ -80,11 +84,6 @@ class FaultyFamily:
         tree = {**config, "_target_": target}
         made = FAMILIES[0].build(tree, state, device=device, limits=limits)
         return Faulty(made)
-
-
-def _fault() -> str:
-    path = Path(os.environ["ACPC_TEST_FAULT"])
-    return path.read_text().strip() if path.exists() else ""
 
 
 FAMILY = FaultyFamily()

@@ -8,25 +8,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from acpc.contract import (
-    TITLES,
-    ArgumentError,
+from acpc.contract import TITLES, Columns, Tabular, check, check_score
+from acpc_client import (
     CheckpointScore,
-    Columns,
     EvidenceOptions,
     Interval,
     Population,
     Record,
     Score,
     ScoreProtocol,
-    Tabular,
-    check,
-    check_score,
-    load_lab,
 )
-
-from acpc_client.results.answers import Operation
-from acpc_client.results.documents import Result, score_of
+from acpc_client.errors import ArgumentError
 
 if TYPE_CHECKING:
     from acpc.evidence import CheckpointSample
@@ -121,29 +113,21 @@ class ScoreComparison(Tabular, Record):
         )
 
 
-def compare_scores(
-    a: Score | Result | Operation,
-    b: Score | Result | Operation,
-    evidence: EvidenceOptions | None = None,
-) -> ScoreComparison:
-    """Compares ``b`` with ``a``, which was measured on the same anchors in the same way.
+def compare_scores(first: Score, second: Score, options: EvidenceOptions) -> ScoreComparison:
+    """Compares ``second`` with ``first``, which was measured on the same anchors in the same way.
 
     Anchors are paired and trajectories resampled, as the server does for relative IR; see
     docs/statistics.md.
 
     Args:
-        a: The first score, as it is or in what ``load_result`` and ``operations.get`` give.
-        b: The second.
-        evidence: Confidence of every interval by itself, resamples and their seed, and of which
-            population; None: 95 %, of that of the first score.
+        first: The first score.
+        second: The second.
+        options: Confidence of every interval by itself, resamples and their seed, and of which
+            population; where that is open, of that of the first score.
 
-    Raises:
-        ArgumentError: They cannot be compared; the message has every reason.
-        FailedPrecondition: The lab is not installed; the message says how to install it.
+    Raises ArgumentError: They cannot be compared; the message has every reason.
     """
-    options = evidence or EvidenceOptions()
     check(options)
-    first, second = score_of(a, "a"), score_of(b, "b")
     for name, score in (("a", first), ("b", second)):
         try:
             check_score(score)
@@ -152,12 +136,12 @@ def compare_scores(
     if reasons := list(_reasons(first, second)):
         wrong = "these scores cannot be compared: " + "; ".join(reasons)
         raise ArgumentError("b", f"{wrong}. Score both checkpoints in the same way, then compare")
-    for needed in ("scipy.special", "jaxtyping"):
-        load_lab(needed)
-    options = replace(options, population=_population(options, first))
+    scored = first.evidence.population if first.evidence else None
+    population = options.population or scored or Population.TRAJECTORIES
+    options = replace(options, population=population)
     checkpoint, numbers = first.checkpoint, _differences(first, second, options)
     trajectories, notes = len(np.unique(_sample(checkpoint).trajectory)), [*_notes(first, second)]
-    dataset = options.population is Population.DATASET
+    dataset = population is Population.DATASET
     drawn = f"{checkpoint.anchors} windows" if dataset else f"{trajectories} trajectories"
     if math.isinf(numbers["ir_raw"].interval.upper):
         notes.append(
@@ -170,17 +154,11 @@ def compare_scores(
         confidence=options.confidence,
         anchors=checkpoint.anchors,
         trajectories=trajectories,
-        population=options.population,
+        population=population,
         eligible=checkpoint.eligible,
         notes=tuple(notes),
         **numbers,
     )
-
-
-def _population(options: EvidenceOptions, first: Score) -> Population:
-    """That of the options, or that of the first score."""
-    scored = first.evidence.population if first.evidence else Population.TRAJECTORIES
-    return options.population or scored or Population.TRAJECTORIES
 
 
 def _differences(first: Score, second: Score, options: EvidenceOptions) -> dict[str, Any]:

@@ -1,15 +1,15 @@
-"""Where the camera looks: shifted, closer, or turned."""
+"""The camera: shifted, closer, or turned; with dead pixels, or frames that it repeats."""
 
 import math
 from collections.abc import Sequence
 
 import torch
-from acpc.contract import KnockedCamera, RandomShift, Zoom
+from acpc.contract import KnockedCamera, RandomShift, SaltAndPepper, Stutter, Zoom
 from torch.nn import functional
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.perturb.draws import Draws, to_index
-from acpc_server.perturb.registry import Cost, Frames, built_in
+from acpc_server.perturb.draws import Draws
+from acpc_server.perturb.registry import Cost, Frames, built_in, coloured
 
 Homography = Sequence[Sequence[float]]
 """3 x 3: from a pixel of the view to that of the frame, counted from the centre."""
@@ -28,17 +28,15 @@ def random_shift(frames: Frames, parameters: RandomShift, draws: Draws) -> Frame
             f"is {pixels}, but a shift of frames with a side of {shorter} pixels may be at most "
             f"{shorter - 1}",
         )
-    by = [[to_index(u, 2 * pixels + 1) - pixels for u in row] for row in draws.numbers(2).tolist()]
-    parts = torch.split(frames, len(frames) // draws.views)
-    return torch.cat([_shifted(part, shift) for part, shift in zip(parts, by, strict=True)])
-
-
-def _shifted(frames: Frames, by: Sequence[int]) -> Frames:
-    for axis, shift in zip((2, 3), by, strict=True):
-        side = frames.shape[axis]
-        source = (torch.arange(side, device=frames.device) - shift).clamp(0, side - 1)
-        frames = frames.index_select(axis, source)
-    return frames
+    shifted = []
+    for part, numbers in draws.each(frames, 2):
+        view = part
+        for axis, number in zip((2, 3), numbers, strict=True):
+            places = torch.arange(view.shape[axis], device=frames.device)
+            by = int(number * (2 * pixels + 1)) - pixels
+            view = view.index_select(axis, (places - by).clamp(0, len(places) - 1))
+        shifted.append(view)
+    return torch.cat(shifted)
 
 
 @built_in(Zoom, Cost(20), stochastic=True)
@@ -83,6 +81,32 @@ def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> F
     return _mapped(frames, maps)
 
 
+@built_in(SaltAndPepper, Cost(20), stochastic=True, by_frame=False)
+def salt_and_pepper(frames: Frames, parameters: SaltAndPepper, draws: Draws) -> Frames:
+    """Turn a pixel black where its uniform number is below ``share / 2``, white at the other end.
+
+    The bound is rounded up to a multiple of 2**-24, as the numbers are.
+    """
+    count, _, height, width = frames.shape
+    numbers = draws.uniforms((count, 1, height, width))
+    bound = math.ceil(parameters.share * 2**23) / 2**24
+    black, white = (coloured((level,) * 3, frames) for level in (0.0, 1.0))
+    view = torch.where(numbers < bound, black, frames)
+    return torch.where(numbers >= 1.0 - bound, white, view)
+
+
+@built_in(Stutter, Cost(2, copies=2.0), stochastic=True, by_frame=False)
+def stutter(frames: Frames, parameters: Stutter, draws: Draws) -> Frames:
+    """Show frame t - 1 of the view again as frame t where number t is below ``chance``."""
+    shown = []
+    for seen, numbers in draws.each(frames, len(frames) // draws.views):
+        source = 0
+        for time, number in enumerate(numbers):
+            source = source if time and number < parameters.chance else time
+            shown.append(seen[source : source + 1])
+    return torch.cat(shown)
+
+
 def _mapped(frames: Frames, maps: Sequence[Homography]) -> Frames:
     """Sample the frames of view after view, each by its map; border pixels are repeated.
 
@@ -99,10 +123,10 @@ def _mapped(frames: Frames, maps: Sequence[Homography]) -> Frames:
         grid = torch.stack([across / depth * (2 / width), down / depth * (2 / height)], dim=-1)
         views.append(
             functional.grid_sample(
-                part.contiguous().double(),
+                part.double(),
                 grid.expand(len(part), -1, -1, -1),
                 padding_mode="border",
                 align_corners=False,
             )
         )
-    return torch.cat(views).to(frames.dtype)
+    return torch.cat(views)

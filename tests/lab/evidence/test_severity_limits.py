@@ -15,9 +15,8 @@ from acpc.contract import (
     severities_up_to,
     unchanged,
 )
-from acpc_client import SeverityLimit, load_result, save_result
-from acpc_client.calls.requests import limit_severities
 from acpc_client.errors import FailedPrecondition
+from acpc_lab.evidence import SeverityLimit
 from hypothesis import given
 from hypothesis import strategies as st
 from report_samples import BOUND, SE_LOG_IR, T_IR, judged
@@ -129,27 +128,13 @@ def test_scores_that_do_not_belong_together_are_refused() -> None:
         SeverityLimit.of([])
 
 
-def test_a_limit_is_a_table_a_file_and_a_picture(tmp_path: object) -> None:
+def test_a_limit_is_a_table() -> None:
     found = limit_of(steep(0.1))
     assert len(found.table()["severity"]) == STEPS
     assert found.headline() == (
         f"two-a holds up to sigma {found.estimate:.3g}, then breaks by IR; "
         f"for sure it holds up to {found.holds:.3g} and is broken from {found.breaks:.3g}"
     )
-    for suffix in ("json", "npz"):
-        path = f"{tmp_path}/limit.{suffix}"
-        save_result(found, path)
-        assert load_result(path).answer == found
-    assert found.plot().png().startswith(b"\x89PNG")
-
-
-def test_a_grid_is_of_changes_that_differ_by_severity_alone() -> None:
-    grid = [parse(f"motion_blur:{size}@30") for size in (9, 5)]
-    assert limit_severities([*grid, grid[0]], 3) == grid
-    assert limit_severities(grid[0], 3) == severities_up_to(grid[0], 3)
-    for other in ("motion_blur:5@40", "blur:5", "motion_blur:0@30", "identity"):
-        with pytest.raises(ArgumentError, match="differ by their severity alone"):
-            limit_severities([*grid, parse(other)], 3)
 
 
 @pytest.mark.parametrize("kind", GRADED)

@@ -1,0 +1,198 @@
+"""One run of a job: its steps, and what each leaves in the record.
+
+A step that has finished is never run again: after a crash the workflow replays the recorded
+results and continues with the first step that has none. Steps record plain JSON. A step that fails
+records the failure, so that a replay ends the same way. A run that is withdrawn, because the job
+was cancelled or taken over, the server stops or the record is away, records nothing more. Nor does
+one that fails because of this host: its device, or a want of memory, threads, files or disk. What
+a step computed on the device is recorded once the device has shown that it still computes right.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import Any, TypeAlias
+
+import structlog
+from dbos import DBOS
+from dbos import error as dbos_error
+from sqlalchemy.exc import SQLAlchemyError
+
+from acpc_server.errors import (
+    AcpcError,
+    Cancelled,
+    HostShortage,
+    ResourceExhausted,
+    Unavailable,
+    shortage,
+)
+from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part
+from acpc_server.jobs.record import first_line
+from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+
+log = structlog.get_logger("acpc.jobs")
+# How often a job may find its host short of memory: what is still short then is the job's own size.
+SHORTAGES = 3
+
+Verify: TypeAlias = Callable[[RequestContext], None]
+"""Raises what is wrong with the device; called where a step has used it."""
+
+
+@dataclass(eq=False)
+class End(Exception):
+    """How a run ended; raised to end it from within one of its steps.
+
+    A withdrawn one leaves no mark in the record. It was ``set_aside`` when this host failed it, and
+    another one may do better: for want of memory where it was ``short``.
+    """
+
+    state: str  # succeeded, failed or withdrawn
+    result: Json | None = None
+    failure: JobFailure | None = None
+    set_aside: str = ""
+    short: bool = False
+
+
+class JobRun:
+    """One run of one job in this process, of which ``recorded`` steps are on record."""
+
+    def __init__(
+        self,
+        kind: JobKind[Any],
+        spec: JobSpec,
+        owner: str,
+        recorded: int,
+        metrics: Metrics,
+        verify: Verify,
+        held: Callable[[], bool],
+    ) -> None:
+        self.context = RequestContext(Priority.JOB, caller=owner)
+        self.kind = kind
+        self.fields = {"checkpoint": kind.labels(spec).get("checkpoint", "")}  # of log lines
+        self.shortages = 0  # earlier runs here that ended for want of memory
+        self._spec = spec
+        self._recorded = recorded
+        self._shards = metrics.job_shards.labels(kind.name)
+        self._verify = verify
+        self._held = held  # whether this host still holds the job
+        self._total = kind.count_steps(spec)
+        self._done = 0
+        self.phase = "waiting"  # for display
+
+    def run(self, stamp: str) -> End:
+        """Take every step in order."""
+        try:
+            return End("succeeded", self.kind.run(self._spec, stamp, self, self.context))
+        except End as end:
+            return end
+        except Exception as error:  # noqa: BLE001
+            return self._end_of(error)
+
+    def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
+        """See :class:`~acpc_server.jobs.Step`."""
+        if self.context.cancelled:
+            raise End("withdrawn")
+        self.phase = phase
+        fresh = self._done >= self._recorded
+        outcome = self._measured(phase, work) if fresh else {}
+        with self.context.phase("record"):
+            found = _record_step(phase, outcome)
+        if found is None:
+            raise End("withdrawn")
+        outcome, ours = found
+        if fresh and not ours and not self._held():  # another host measured it meanwhile
+            raise End("withdrawn")
+        if "failure" in outcome:
+            raise End("failed", failure=JobFailure(**outcome["failure"]))
+        self._done += 1
+        value: Json = outcome["value"]
+        return value
+
+    def each(
+        self, phase: str, measure: Callable[[Part], Json], parts: Iterable[Part]
+    ) -> Iterator[Json]:
+        """See :class:`~acpc_server.jobs.Step`."""
+
+        def shard(part: Part) -> Json:
+            self._shards.inc()
+            return measure(part)
+
+        for part in parts:
+            yield self(phase, partial(shard, part))
+
+    def phases(self) -> dict[str, float]:
+        """Return the seconds of this run by phase, with the ``other`` ones that are no phase's."""
+        spent = {**self.context.phases, "other": self.context.other_seconds}
+        # A wait is measured from a moment before its phase begins.
+        return {name: max(0.0, seconds) for name, seconds in spent.items()}
+
+    def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
+        log.info("job_step", step=self._done + 1, steps=self._total, phase=phase)
+        computed = self.context.compute_seconds
+        try:
+            outcome = {"value": work()}
+        except Exception as error:
+            end = self._end_of(error)
+            if end.failure is None:
+                raise end from error
+            outcome = {"failure": asdict(end.failure)}
+        if self.context.compute_seconds > computed:
+            try:
+                self._verify(self.context)
+            except AcpcError as error:
+                short = isinstance(error, ResourceExhausted) and getattr(error, "of_memory", True)
+                raise self._host_failed(error, short=short) from error
+        return outcome
+
+    def _end_of(self, error: Exception) -> End:
+        """Tell whose fault an error is: the job's, which fails, or this host's."""
+        if isinstance(error, Cancelled | Unavailable | HostShortage):
+            # The engine was closed, or its device has failed.
+            return self._host_failed(error, short=getattr(error, "of_memory", False))
+        if isinstance(error, AcpcError):
+            return _failed(error.code, error.reason, error.message)
+        if (found := shortage(error)) is not None:
+            return self._host_failed(error, short=found.of_memory)
+        log.error("job_step_failed", exc_info=error)
+        why = "a step of the job failed; the server's log says why"
+        return _failed("INTERNAL", "BUG", why)
+
+    def _host_failed(self, error: Exception, *, short: bool) -> End:
+        """Set the job aside, unless it has too often been too large for this host.
+
+        Set aside for ever, it would keep the jobs behind it from running.
+        """
+        if isinstance(error, Cancelled):
+            return End("withdrawn")
+        if short and self.shortages + 1 >= SHORTAGES:
+            why = f"the host had too little memory for this job {SHORTAGES} times"
+            return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
+        return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
+
+
+def _failed(code: str, reason: str, message: str) -> End:
+    return End("failed", failure=JobFailure(code, reason, message))
+
+
+def _record_step(phase: str, outcome: Json) -> tuple[Json, bool] | None:
+    """Return the recorded outcome of the job's next step, or record this one.
+
+    With it whether this one was recorded. None when it cannot be: the job was cancelled or taken
+    over, or the record is out of reach.
+    """
+    recorded = []
+
+    def record() -> Json:
+        recorded.append(True)
+        return outcome
+
+    try:
+        return DBOS.run_step({"name": phase}, record), bool(recorded)
+    except (dbos_error.DBOSWorkflowCancelledError, dbos_error.DBOSWorkflowConflictIDError):
+        return None
+    except SQLAlchemyError as error:
+        # What DBOS does not wait for, such as a standby that takes no writes or a full disk. The
+        # lease notices that nobody runs the job, and queues it again.
+        log.warning("job_database_away", cause=first_line(error))
+        return None
