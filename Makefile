@@ -6,6 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # What is installed: what the demos run on, the studies, linters, pages, or everything.
 DEMO := $(VENV)/.demo
+STUDIES := $(VENV)/.studies
 LINT := $(VENV)/.lint
 DOCS := $(VENV)/.docs
 READY := $(VENV)/.ready
@@ -13,7 +14,7 @@ SERVED := '.[server,lab]'
 PAGES := '.[lab,docs]'
 # The blocking client, made of the asyncio one.
 BLOCKING := client/acpc_client/sync/client.py
-ALL := '.[lab,server,postgres,tracing,hdf5,lance,hub,lint,docs,dev]'
+ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
 # tests, which now and then leave a core idle, have half as many processes more.
@@ -54,6 +55,9 @@ $(READY): pyproject.toml constraints.txt | $(BLOCKING)
 $(DEMO): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,$(SAID),$(SERVED))
 
+$(STUDIES): $(DEMO)
+	$(call add,what the studies use besides: scikit-learn,'.[tsne]')
+
 $(LINT): pyproject.toml constraints.txt | $(BLOCKING)
 	$(call add,linters and code generators,'.[lint]')
 
@@ -71,7 +75,7 @@ import-demo: $(DEMO) ## Import a training run of the paper's layout, and score i
 sweep-demo: $(DEMO) ## Score ten checkpoints under eight everyday changes and write an HTML report (minutes)
 	@$(BIN)/python examples/sweep_demo.py
 
-study-demo: $(DEMO) ## Run the paper's studies on the demo's checkpoints (minutes)
+study-demo: $(STUDIES) ## Run the paper's studies on the demo's checkpoints (minutes)
 	@$(BIN)/python examples/study_demo.py
 
 closed-loop-demo: $(DEMO) ## Plan through ten checkpoints, and set success beside IR and SR (minutes)

@@ -30,7 +30,7 @@ from load import quantiles
 from ordinary import OrdinaryModel
 from planning import CANDIDATES, ELITES, HISTORY, HORIZON, SIDE, WIDTH, public_costs
 from public_checkpoint import Size, public_config, write_checkpoint
-from score_job import count_flops, load_model, make_anchors, matmul_peak
+from score_job import count_flops, load_model, make_anchors, matmul_rates
 from server_process import ServerProcess
 
 # Histories that differ, so that no call finds its latents cached.
@@ -120,7 +120,7 @@ def encoding(size: Size, device: str, batch: int, rounds: int) -> dict[str, Any]
                 started = time.perf_counter()
                 model.encode(frames).sum().item()
                 best = min(best, time.perf_counter() - started)
-        peak = matmul_peak(device, dtype)
+        peak = matmul_rates(device, dtype).wall
         rate = batch / best
         found[name] = {
             "frames_per_second": rate,

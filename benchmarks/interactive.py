@@ -112,10 +112,10 @@ def overload(server: ServerProcess, capacity: float, seconds: float) -> dict[str
     arguments = (server.address, MODEL, 10 * capacity, seconds, DEADLINE, OVERLOAD_DRAWS)
     seen = loader().submit(open_loop, *arguments).result()
     time.sleep(1.0)
-    rejected, answered = (seen.latencies.get(x, []) for x in ("RESOURCE_EXHAUSTED", "OK"))
-    count = sum(map(len, seen.latencies.values()))
+    rejected, answered = (seen.get(x, []) for x in ("RESOURCE_EXHAUSTED", "OK"))
+    count = sum(map(len, seen.values()))
     return {
-        "answers": seen.summary(),
+        "answers": {code: quantiles(values) for code, values in seen.items()},
         "neither_answered_nor_rejected": count - len(rejected) - len(answered),
         "rejected": quantiles(rejected) if rejected else None,
         "peak_growth_bytes": memory(server.pid, "VmHWM") - peak,

@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import cache
 from multiprocessing import get_context
 from typing import Any
@@ -20,21 +19,6 @@ from acpc.v1 import diagnostic_service_pb2_grpc as pb_grpc
 
 HISTORY, HORIZON, SIDE, WIDTH = 3, 8, 32, 10
 PAIR, POOL = "ComparePair", "CertifyPool"
-
-
-@dataclass
-class Seen:
-    """Latencies in seconds by outcome."""
-
-    latencies: dict[str, list[float]] = field(default_factory=dict)
-
-    def add(self, code: str, seconds: float) -> None:
-        """Note one answer."""
-        self.latencies.setdefault(code, []).append(seconds)
-
-    def summary(self) -> dict[str, dict[str, float]]:
-        """Count and quantiles in milliseconds, by outcome."""
-        return {code: quantiles(values) for code, values in self.latencies.items()}
 
 
 def quantiles(seconds: list[float]) -> dict[str, float]:
@@ -114,9 +98,10 @@ def closed_loop(
 
 def open_loop(
     address: str, checkpoint: str, rate: float, seconds: float, deadline: float, draws: int
-) -> Seen:
-    """Requests at a fixed rate whatever the answers; latencies by status code."""
-    seen, lock, left = Seen(), threading.Lock(), threading.Semaphore(0)
+) -> dict[str, list[float]]:
+    """Requests at a fixed rate whatever the answers; latencies in seconds by status code."""
+    seen: dict[str, list[float]] = {}
+    lock, left = threading.Lock(), threading.Semaphore(0)
     rng = np.random.default_rng(1)
     requests = [pair_request(checkpoint, rng, draws) for _ in range(64)]
     total, seed = int(rate * seconds), fresh_seed()
@@ -125,7 +110,7 @@ def open_loop(
         def done(future: grpc.Future) -> None:
             elapsed = time.perf_counter() - started
             with lock:
-                seen.add(future.code().name, elapsed)
+                seen.setdefault(future.code().name, []).append(elapsed)
             left.release()
 
         return done

@@ -58,13 +58,8 @@ class PlainModel:
         self.side, self.width = encoder["image_size"], config["action_encoder"]["input_dim"]
         self.heads = encoder.get("num_attention_heads", 3)
         self.p_heads, self.window = predictor["heads"], predictor["num_frames"]
-        old = any(".attention.attention." in name for name in self.w)
-        at, own = "encoder.layers", ("q_proj", "k_proj", "v_proj", "o_proj")
-        names = [*(f"attention.{name}" for name in own), "mlp.fc1", "mlp.fc2"]
-        if old:
-            at, own = "encoder.encoder.layer", ("query", "key", "value")
-            names = [f"attention.attention.{name}" for name in own]
-            names += ["attention.output.dense", "intermediate.dense", "output.dense"]
+        at, names = "encoder.layers", [f"attention.{name}_proj" for name in "qkvo"]
+        names += ["mlp.fc1", "mlp.fc2"]
         self.layers = [
             (
                 self._norm(f"{at}.{i}.layernorm_before"),

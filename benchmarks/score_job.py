@@ -137,11 +137,6 @@ def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, floa
     return counts
 
 
-def matmul_peak(device: str, dtype: torch.dtype = torch.float32) -> float:
-    """Best matrix-product rate of this device now, FLOP/s."""
-    return matmul_rates(device, dtype).wall
-
-
 def matmul_rates(device: str, dtype: torch.dtype = torch.float32) -> Spent:
     """Best rates of a matrix product now, FLOP/s: by processor time, and on the clock."""
     side = 2048 if device == "cpu" else 8192

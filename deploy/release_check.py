@@ -40,7 +40,7 @@ MAX_SECONDS = 30 * 60
 ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ACPC_"))
 } | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "OMP_NUM_THREADS": "1"}
-EXTRAS = "server,lab,tracing,postgres,hdf5,lance"
+EXTRAS = "server,lab,tracing,postgres,hdf5,lance,tsne"
 # Modules are compiled when they are first imported: most never are.
 PIP = (sys.executable, "-m", "pip", "--python")
 INSTALL = ("install", "--quiet", "--no-compile")

@@ -132,12 +132,12 @@ class Absence:
         Raises AcpcError: ``error`` itself, where it will not pass; ServerAway: The server has been
         away for too long.
         """
-        if not passing(error) and not isinstance(error, ServerAway):
+        if not passing(error):
             self.answered()
+            raise error from None
         self._contact.made |= bool(error.domain)
         limit = self._limit()
-        busy = isinstance(error, ResourceExhausted)
-        if not passing(error) or (busy and limit <= 0):
+        if isinstance(error, ResourceExhausted) and limit <= 0:
             raise error from None
         now = time.monotonic()
         self._since = now if self._since is None else self._since

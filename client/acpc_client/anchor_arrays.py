@@ -95,21 +95,18 @@ class AnchorArrays:
             if array is None and name == "trajectory_ids":
                 continue
             found = f"found {array.dtype} {tuple(array.shape)}"
-            if name in ("endpoint_states", "labels") and self.every_endpoint:
+            each = name in ("endpoint_states", "labels") and self.every_endpoint
+            if each:
                 axes = axes.replace("anchors", "anchors, horizon")
             if array.dtype != dtype or len(array.shape) != axes.count(",") + 1:
                 wanted = np.dtype(dtype).name
                 raise ArgumentError(f"anchors.{name}", f"{found}, wanted {wanted} ({axes})")
             if array.shape[0] != len(self):
                 raise ArgumentError(f"anchors.{name}", f"{found} beside {len(self)} anchors")
+            if each and array.shape[1] != self.horizon:
+                wrong = f"found {array.shape[1]} future frames, wanted {self.horizon}"
+                raise ArgumentError(f"anchors.{name}", wrong)
         steps = self.frames.shape[1]
-        if self.every_endpoint:
-            for name in ("endpoint_states", "labels"):
-                future = getattr(self, name).shape[1]
-                if future != self.horizon:
-                    raise ArgumentError(
-                        f"anchors.{name}", f"found {future} future frames, wanted {self.horizon}"
-                    )
         if not 1 <= self.history < steps:
             raise ArgumentError(
                 "anchors.history", f"found {self.history}; {steps} frames allow 1 to {steps - 1}"

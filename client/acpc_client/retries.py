@@ -59,9 +59,8 @@ class RetryPolicy:
 
     def delay(self, error: AcpcError, failures: int) -> float | None:
         """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
-        safe = (isinstance(error, Unavailable) and passing(error)) or (
-            isinstance(error, (ResourceExhausted, Aborted)) and error.retry_after is not None
-        )
+        asked = isinstance(error, ResourceExhausted | Aborted) and error.retry_after is not None
+        safe = asked or isinstance(error, Unavailable)
         return self._wait(failures, error.retry_after) if safe else None
 
     def upload_delay(self, error: AcpcError, failures: int) -> float | None:

@@ -23,7 +23,7 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     serves = sys.argv[1:2] == ["serve"] and not {"-h", "--help"} & set(sys.argv)
     if serves:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nothing is read yet that it reads again
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it never ends a server
         _say_loading()
     # An import loads torch only once it has looked through the files.
     alone = sys.argv[1:2] == ["import"]

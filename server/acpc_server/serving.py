@@ -20,16 +20,10 @@ from acpc_server.settings import Settings
 # each operation of a request's device call may wait for a thread of a job.
 SWITCH_SECONDS = 0.0005
 
-
-# The allocator keeps what is smaller for itself, in each of its arenas, once it is freed.
+# The allocator keeps what is smaller for itself, in each of its arenas, once it is freed; it gives
+# larger blocks, as frames of a shard, back to the system.
 RETURNED_BYTES = 2**24
 _M_MMAP_THRESHOLD = -3  # of malloc.h
-
-
-def return_freed_memory() -> None:
-    """Have glibc give large blocks back to the system, as frames of a shard; others may not."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
 
 
 def serve_until_stopped(settings: Settings) -> NoReturn:
@@ -39,7 +33,8 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
     """
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_open_files()
-    return_freed_memory()
+    with suppress(OSError, AttributeError):  # of glibc; others may not
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
     configure_logs(settings.log_level, "console" if sys.stderr.isatty() else "json")
     signals = Signals()  # the first stops the server, the second hurries it
     codes: list[int] = []
@@ -50,16 +45,13 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
         codes.append(code)
         signals.put(None)
 
-    # A hang-up reads certificates and keys again, and never ends the process.
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a hang-up never ends the process
     server = Server(settings, on_leave=leave)
-    signal.signal(signal.SIGHUP, lambda *_: server.access.reload())
     server.start()
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
     gc.freeze()
     wait_for_signal(signals)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     server.stop(signals)
     # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
     # record and it resumes at the next start, so exit without waiting for it.

@@ -49,11 +49,6 @@ def test_manifests_are_valid(manifest: dict[str, Any], version: str) -> None:
     kubernetes_validate.validate(manifest, version, strict=True)
 
 
-def test_every_variable_is_a_setting() -> None:
-    names = {entry["name"].removeprefix("ACPC_").lower() for entry in CONTAINER["env"]}
-    assert names <= set(Settings.model_fields)
-
-
 def test_ports_are_those_of_the_settings() -> None:
     ports = {port["name"]: port["containerPort"] for port in CONTAINER["ports"]}
     assert ports == {

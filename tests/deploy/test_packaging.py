@@ -62,7 +62,7 @@ def test_every_extra_that_an_install_line_names_exists() -> None:
 def test_without_extras_the_thin_client_alone_is_installed() -> None:
     thin = {"grpcio", "grpcio-status", "protobuf", "googleapis-common-protos", "numpy"}
     assert {_name(requirement) for requirement in PROJECT["dependencies"]} == thin
-    small = {"tracing", "postgres", "hdf5", "hub", "lance"}
+    small = {"tracing", "postgres", "hdf5", "hub", "lance", "tsne"}
     assert set(EXTRAS) == {"lab", "server", "dev", "lint", "docs"} | small
 
 

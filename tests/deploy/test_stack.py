@@ -2,13 +2,12 @@
 
 import re
 import shutil
-from pathlib import Path
 from typing import Any
 
 import processes
 import pytest
 from acpc_server.settings import Settings
-from deployment_files import COMPOSE, DEPLOY, ROOT, read_yaml
+from deployment_files import COMPOSE, DEPLOY, GUIDE, ROOT, read_yaml
 
 STACK = read_yaml(COMPOSE[0])
 SERVICES: dict[str, dict[str, Any]] = STACK["services"]
@@ -18,24 +17,28 @@ UNIT, TEMPLATE = (
 )
 
 
+STARTS = (
+    *COMPOSE,
+    ROOT / "Dockerfile",
+    *DEPLOY.rglob("*.service"),
+    DEPLOY / "kubernetes/server.yaml",
+)
+FILES = [str(path.relative_to(ROOT)) for path in STARTS]
+
+
 def _default(field: str) -> Any:
     return Settings.model_fields[field].default
 
 
-@pytest.mark.parametrize("path", COMPOSE, ids=lambda path: path.name)
-def test_every_variable_of_the_server_is_a_setting(path: Path) -> None:
-    environment = read_yaml(path)["services"]["server"]["environment"]
-    assert all(name.startswith(("ACPC_", "OTEL_")) for name in environment)
-    names = {name.removeprefix("ACPC_").lower() for name in environment if name[0] == "A"}
-    assert names <= set(Settings.model_fields)
-
-
-@pytest.mark.parametrize("unit", [UNIT, TEMPLATE], ids=["one", "instance"])
-def test_every_variable_of_a_unit_is_a_setting(unit: str) -> None:
-    names = set(re.findall(r"ACPC_(\w+)", unit))
-    assert {name.lower() for name in names} <= set(Settings.model_fields)
-    required = {name for name, field in Settings.model_fields.items() if field.is_required()}
-    assert {name.upper() for name in required} <= names
+@pytest.mark.parametrize("name", [*FILES, *GUIDE])
+def test_every_variable_of_the_server_is_a_setting(name: str) -> None:
+    """And who starts a server gives it what it cannot be without."""
+    text = GUIDE[name] if name in GUIDE else (ROOT / name).read_text()
+    names = {found.lower() for found in re.findall(r"ACPC_([A-Z][A-Z_]*[A-Z])", text)}
+    assert names <= {*Settings.model_fields, "target", "token_file"}
+    if name.endswith((".service", "Dockerfile")) and "watch" not in name:
+        required = {key for key, field in Settings.model_fields.items() if field.is_required()}
+        assert required <= names
 
 
 @NAMED
@@ -136,5 +139,3 @@ def test_the_servers_of_two_devices_share_a_port_and_a_job_record() -> None:
         assert second[key] == base[key]
     inside = {port.rsplit(":", 1)[1] for port in services["port"]["ports"]}
     assert second["environment"]["ACPC_METRICS_PORT"] in inside
-    names = {name.removeprefix("ACPC_").lower() for name in second["environment"]}
-    assert names <= set(Settings.model_fields)

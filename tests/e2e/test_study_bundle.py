@@ -29,7 +29,7 @@ STUDIES = {
         "--shift",
         "gaussian_noise:0.02,0.08",
     ),
-    "geometry": (TWO, "{draws: 2, horizon: 2}"),
+    "geometry": (TWO, "{draws: 2, horizon: 2, perplexity: 5.0}"),
     "sensitivity": (TWO, "{probes: 2, horizon: 2}"),
     "horizons": (TWO, "{draws: 2, horizon: 4, extra_horizons: [1, 2]}"),
     "collapse": (TWO, "{draws: 2}"),

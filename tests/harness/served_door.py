@@ -1,13 +1,42 @@
 """A door in this process, with whatever servicers a test gives it."""
 
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
+from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Call, Door, Limits, ReadLimit, Service, Workers
 from google.protobuf.descriptor import ServiceDescriptor
+from waiting import GENEROUS_SECONDS
+
+CHECKPOINTS = pb.DESCRIPTOR.services_by_name["CheckpointService"]
+
+
+class Held:
+    """Answers in a worker; a page of two entries, or what loads, once it is let go."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def ListCheckpoints(
+        self, request: pb.ListCheckpointsRequest, call: Call
+    ) -> pb.ListCheckpointsResponse:
+        if request.page_size == 2:
+            self._wait()
+        return pb.ListCheckpointsResponse(next_page_token=str(request.page_size))
+
+    def LoadCheckpoint(
+        self, request: pb.LoadCheckpointRequest, call: Call
+    ) -> pb.LoadCheckpointResponse:
+        self._wait()
+        return pb.LoadCheckpointResponse()
+
+    def _wait(self) -> None:
+        self.begun.set()
+        assert self.go_on.wait(GENEROUS_SECONDS)
 
 
 @contextmanager
@@ -50,3 +79,20 @@ def channel(address: str) -> Iterator[grpc.Channel]:
     """A connection of its own, as another caller has."""
     with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as opened:
         yield opened
+
+
+@contextmanager
+def half_open(address: str, path: str, count: int) -> Iterator[list[Any]]:
+    """Calls of one connection that send their headers and no message until the block ends."""
+    go_on = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        go_on.wait(GENEROUS_SECONDS)
+        yield from ()
+
+    with channel(address) as opened:
+        call = opened.stream_unary(path)
+        try:
+            yield [call.future(silent(), timeout=GENEROUS_SECONDS) for _ in range(count)]
+        finally:
+            go_on.set()

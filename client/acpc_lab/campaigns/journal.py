@@ -134,7 +134,7 @@ class Journal:
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id."""
-        return {event["cell"]: _entry(event) for event in self.events() if event["event"] == _MOVED}
+        return {event["cell"]: event["entry"] for event in self.events() if "entry" in event}
 
     def events(self) -> Iterator[dict[str, Any]]:
         """Yields the events in order, without a last line that a crash has torn.
@@ -145,7 +145,8 @@ class Journal:
             try:
                 event = json.loads(line)
                 if event["event"] == _MOVED:
-                    _entry(event)
+                    names = ("state", *(name for name in vars(Entry()) if name in event))
+                    event["entry"] = from_plain(Entry, {name: event[name] for name in names})
                 hash(event["cell"])
             except (ValueError, KeyError, TypeError, RecursionError, ArgumentError) as error:
                 raise FailedPrecondition(
@@ -158,9 +159,3 @@ class Journal:
         """Reads the lines that are complete."""
         content = self.path.read_bytes() if self.path.exists() else b""
         return content[: content.rfind(b"\n") + 1]
-
-
-def _entry(event: dict[str, Any]) -> Entry:
-    """Reads the state that an event holds; KeyError or ArgumentError: it is none."""
-    names = ("state", *(name for name in vars(Entry()) if name in event))
-    return from_plain(Entry, {name: event[name] for name in names})

@@ -5,12 +5,15 @@ from one class. This module is read at run time by typer, and so are those that 
 their annotations are no strings.
 """
 
+import enum
+import errno
 import inspect
 import math
 import re
 import shutil
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import fields
 from inspect import cleandoc
 from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
@@ -19,11 +22,44 @@ import typer
 from acpc import contract
 from acpc.console import CommandGroup
 from acpc.contract import Frozen, Wire, WireEnum, bounds_of
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from typer.core import TyperCommand
+
+from acpc_lab.cli import render
 
 SERVER = "Server"
 Keys = Mapping[str, tuple[type[Any], str]]
 """What a ``--protocol`` file may say: a key, or ``section.key``, for a field of a record."""
+
+
+class Exit(enum.IntEnum):
+    """Exit codes of ``acpc``."""
+
+    OK = 0
+    ERROR = 1
+    USAGE = 2
+    SCREEN_FAILED = 3
+    JOB_ENDED_BADLY = 4
+    UNDECIDED = 5
+    INTERRUPTED = 130
+
+
+@contextmanager
+def reported() -> Iterator[None]:
+    """Prints errors that are raised within, and exits with their code."""
+    try:
+        yield
+    except AcpcError as error:
+        render.error(error)
+        code = Exit.USAGE if isinstance(error, ArgumentError) else Exit.ERROR
+        code = Exit.JOB_ENDED_BADLY if error.job else code
+        raise typer.Exit(code) from error
+    except OSError as error:
+        if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        render.error(FailedPrecondition(f"{where}{error.strerror or error}"))
+        raise typer.Exit(Exit.ERROR) from error
 
 
 class Group(CommandGroup):
@@ -56,7 +92,9 @@ class Command(TyperCommand):
                 param.secondary_opts = []
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
-        return ctx.invoke(super().invoke(ctx))
+        command = super().invoke(ctx)
+        with reported():
+            return ctx.invoke(command)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         _plain_flags(list(self.get_params(ctx)))

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 import typer
 
 from acpc_lab.cli import profiles, render
-from acpc_lab.cli.options import Printed, reported
+from acpc_lab.cli.options import Printed
 from acpc_lab.cli.table import Column
 
 
@@ -46,25 +46,24 @@ class Config(Printed):
     profile: str = ""
 
     def __call__(self) -> None:
-        with reported():
-            current, held = profiles.read()
-            if self.action == "list":
-                rows = [(name, name == current, profile) for name, profile in sorted(held.items())]
-                render.listing(rows, _ROWS, self.form, lambda row: {"profile": row[0], **row[2]})
-                return
-            name = self.profile or current or "default"
-            for word in self.words or ():
-                if self.action in ("use", "delete"):
-                    profiles.chosen(word, named_elsewhere=False)
-                    current = word if self.action == "use" else current
-                    if self.action == "delete":
-                        held.pop(word)
-                    current = current if current in held else ""
-                else:
-                    key, _, text = word.partition("=")
-                    held.setdefault(name, {}).pop(key, None)
-                    if self.action == "set":
-                        held[name][key] = profiles.value_of(key, text)
-                    current = current or name
-            profiles.write(current, held)
+        current, held = profiles.read()
+        if self.action == "list":
+            rows = [(name, name == current, profile) for name, profile in sorted(held.items())]
+            render.listing(rows, _ROWS, self.form, lambda row: {"profile": row[0], **row[2]})
+            return
+        name = self.profile or current or "default"
+        for word in self.words or ():
+            if self.action in ("use", "delete"):
+                profiles.chosen(word, named_elsewhere=False)
+                current = word if self.action == "use" else current
+                if self.action == "delete":
+                    held.pop(word)
+                current = current if current in held else ""
+            else:
+                key, _, text = word.partition("=")
+                held.setdefault(name, {}).pop(key, None)
+                if self.action == "set":
+                    held[name][key] = profiles.value_of(key, text)
+                current = current or name
+        profiles.write(current, held)
         render.note(f"{profiles.file()}: written")

@@ -16,8 +16,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, TaskState, TaskStatus
 from acpc_lab.cli import render
+from acpc_lab.cli.command import Exit
 from acpc_lab.cli.gates import Case, ScoreOptions, judged, settle
-from acpc_lab.cli.options import Exit, interruptible
+from acpc_lab.cli.options import interruptible
 
 _LINE_S = 60.0
 _LEFT = (

@@ -10,7 +10,8 @@ from xml.etree import ElementTree as ET
 import typer
 from acpc_client import Outcome, Score, write_whole
 
-from acpc_lab.cli.options import Exit, Followed, Gate, GateOption, ScoreOut, require_folder
+from acpc_lab.cli.command import Exit
+from acpc_lab.cli.options import Followed, Gate, GateOption, ScoreOut, require_folder
 
 JunitOption = Annotated[
     Path | None,

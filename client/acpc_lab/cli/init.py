@@ -8,7 +8,7 @@ from acpc.datasets import FORMATS
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Options
-from acpc_lab.cli.options import reported, require_folder
+from acpc_lab.cli.options import require_folder
 from acpc_lab.tables import write_whole
 
 _ASK = "[proposed]"
@@ -71,8 +71,7 @@ class Init(Options):
         if to_sweep:
             from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
 
-            with reported():
-                write_whole(target, example(target).encode())
+            write_whole(target, example(target).encode())
             render.line(f"{target}: written; change it, then run: acpc sweep show --plan {target}")
         else:
             self._task(target)
@@ -97,7 +96,7 @@ class Init(Options):
             wrong = f"found {self.labels!r}, wanted numbers like 1,2"
             raise typer.BadParameter(wrong, param_hint="--labels") from error
         chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
-        with reported(), open_dataset(self.source, self.format) as opened:
+        with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
             rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
             render.table(["column", "holds", "shape"], rows)

@@ -6,7 +6,7 @@ import json
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 from acpc.contract import CHOICES, KINDS, example, severity_range
@@ -29,7 +29,6 @@ from acpc_lab.cli.options import (
     Server,
     checkpoint_of,
     job_name,
-    reported,
 )
 from acpc_lab.cli.render import DIGITS, source_of
 from acpc_lab.cli.table import WIDE, Column, Format
@@ -111,7 +110,13 @@ class List(Printed, Server):
 
     def __call__(self) -> None:
         if self.what == "shifts":
-            render.listing([_shift(choice) for choice in CHOICES], _SHIFTS, self.form, dict)
+            listed = []
+            for choice in CHOICES:
+                cls = KINDS[choice.partition(":")[0]]
+                what = (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "")
+                cells = {"range": severity_range(cls), "example": example(cls), "what": what}
+                listed.append({"shift": choice, **cells})
+            render.listing(listed, _SHIFTS, self.form, dict)
             return
         with self.connect() as client:
             match self.what:
@@ -152,17 +157,6 @@ class List(Printed, Server):
         named = self.wide or any(item.caller for item in listed)
         columns = [one for one in _OPERATIONS if named or one.title != "caller"]
         render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
-
-
-def _shift(choice: str) -> dict[str, Any]:
-    cls = KINDS[choice.partition(":")[0]]
-    about, _, _ = (inspect.getdoc(cls) or "").partition("\n")
-    return {
-        "shift": choice,
-        "range": severity_range(cls),
-        "example": example(cls),
-        "what": about.replace("``", ""),
-    }
 
 
 class Show(ScoreOptions, Server):
@@ -307,10 +301,9 @@ class Cancel(Server):
         if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
             from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
 
-            with reported():
-                sweep = Sweep.load(Path(self.name))
-                with self.client(on_away=render.presence) as client:
-                    asked = sweep.cancel(client)
+            sweep = Sweep.load(Path(self.name))
+            with self.connect() as client:
+                asked = sweep.cancel(client)
             render.line(f"{asked} cancellations requested")
             return
         with self.connect() as client:

@@ -12,7 +12,7 @@ from acpc_client.errors import FailedPrecondition
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given, sets
 from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, judged, settle
-from acpc_lab.cli.options import Gate, GateOption, Printed, reported
+from acpc_lab.cli.options import Gate, GateOption, Printed
 from acpc_lab.cli.protocol import calibrated
 
 
@@ -46,16 +46,15 @@ class Judge(Printed):
     junit: JunitOption = None
 
     def __call__(self) -> None:
-        with reported():
-            read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
-            limits = read | given(ir=self.t_ir, sr=self.t_sr)
-            found, cases = [], []
-            for source in self.sources:
-                try:
-                    found.append(one := _judged(source, limits))
-                    cases.append(judged(source, one.answer, self.gate))
-                except FailedPrecondition as error:  # of the file, as no server is asked
-                    raise ArgumentError("RESULT", f"{source}: {error.message}") from error
+        read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
+        limits = read | given(ir=self.t_ir, sr=self.t_sr)
+        found, cases = [], []
+        for source in self.sources:
+            try:
+                found.append(one := _judged(source, limits))
+                cases.append(judged(source, one.answer, self.gate))
+            except FailedPrecondition as error:  # of the file, as no server is asked
+                raise ArgumentError("RESULT", f"{source}: {error.message}") from error
         compared = [one.answer.is_reference for one in found]
         if all(compared):  # as in a sweep, a reference is there for the others
             compared = [False] * len(found)

@@ -14,39 +14,28 @@ from typer.core import TyperCommand
 from acpc_lab.cli.command import Command, Group
 
 COMMANDS = {
-    "compare": (
-        "diagnose.Compare",
-        "Do two views of one history lead to the same predicted future?",
-    ),
-    "certify": (
-        "diagnose.Certify",
-        "Can this visual change alter the planner's choice among these candidates?",
-    ),
-    "plan-paired": (
-        "diagnose.PlanPaired",
-        "Does this visual change alter the plan that CEM returns?",
-    ),
-    "score": ("score.Score", "Is this checkpoint fit to ship under a visual shift?"),
-    "check-fit": ("score.CheckFit", "Does this checkpoint predict these data at all?"),
-    "limit": ("score.Limit", "Up to which severity does this checkpoint pass?"),
-    "judge": ("judge.Judge", "What do stored scores say under other thresholds?"),
-    "verify": ("verify.Verify", "Does a stored result come out again? A study, or a job's result."),
-    "diff": ("diff.Diff", "Compares two checkpoints that were scored on the same anchors."),
-    "sweep": ("sweep.app", "Scores checkpoints x shifts x severities x seeds, from one file."),
-    "watch": ("watch.Watch", "Scores each new checkpoint that appears in a folder, once."),
-    "report": ("report.Report", "Writes the report of a sweep or of jobs: one HTML file."),
-    "study": ("study.app", "The paper's studies on your own checkpoints."),
-    "list": (
-        "jobs.List",
-        "Lists checkpoints, datasets, tasks, shifts, anchor sets or jobs.",
-    ),
-    "show": ("jobs.Show", "Shows a checkpoint, an anchor set or a job, or follows a job."),
-    "cancel": ("jobs.Cancel", "Cancels a job, or every job of a sweep."),
-    "delete": ("jobs.Delete", "Removes an anchor set, or forgets a job."),
-    "load": ("jobs.Load", "Reads a checkpoint onto the device, or frees its memory."),
-    "anchors": ("anchors.app", "Makes anchor sets, on which many checkpoints are scored."),
-    "init": ("init.Init", "Writes a task file for a dataset, or a sweep file."),
-    "config": ("config.Config", "Keeps connections to servers as profiles."),
+    "compare": "diagnose.Compare: Do two views of one history lead to the same predicted future?",
+    "certify": "diagnose.Certify: "
+    "Can this visual change alter the planner's choice among these candidates?",
+    "plan-paired": "diagnose.PlanPaired: Does this visual change alter the plan that CEM returns?",
+    "score": "score.Score: Is this checkpoint fit to ship under a visual shift?",
+    "check-fit": "score.CheckFit: Does this checkpoint predict these data at all?",
+    "limit": "score.Limit: Up to which severity does this checkpoint pass?",
+    "judge": "judge.Judge: What do stored scores say under other thresholds?",
+    "verify": "verify.Verify: Does a stored result come out again? A study, or a job's result.",
+    "diff": "diff.Diff: Compares two checkpoints that were scored on the same anchors.",
+    "sweep": "sweep.app: Scores checkpoints x shifts x severities x seeds, from one file.",
+    "watch": "watch.Watch: Scores each new checkpoint that appears in a folder, once.",
+    "report": "report.Report: Writes the report of a sweep or of jobs: one HTML file.",
+    "study": "study.app: The paper's studies on your own checkpoints.",
+    "list": "jobs.List: Lists checkpoints, datasets, tasks, shifts, anchor sets or jobs.",
+    "show": "jobs.Show: Shows a checkpoint, an anchor set or a job, or follows a job.",
+    "cancel": "jobs.Cancel: Cancels a job, or every job of a sweep.",
+    "delete": "jobs.Delete: Removes an anchor set, or forgets a job.",
+    "load": "jobs.Load: Reads a checkpoint onto the device, or frees its memory.",
+    "anchors": "anchors.app: Makes anchor sets, on which many checkpoints are scored.",
+    "init": "init.Init: Writes a task file for a dataset, or a sweep file.",
+    "config": "config.Config: Keeps connections to servers as profiles.",
 }
 """Where each command lies, a dataclass of its options or a group, and what it is for."""
 
@@ -65,7 +54,7 @@ class _Loaded(Mapping[str, Any]):
     """The commands by name, each imported when it is asked for: an import takes longest."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
-        module, _, attribute = COMMANDS[name][0].partition(".")
+        module, attribute = COMMANDS[name].partition(": ")[0].split(".")
         found = getattr(load_command("acpc", f"acpc_lab.cli.{module}", "lab"), attribute)
         if isinstance(found, typer.Typer):
             return typer.main.get_command(found)
@@ -99,7 +88,8 @@ class Program(Group):
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         self.commands = {
-            name: TyperCommand(name, help=what) for name, (_, what) in COMMANDS.items()
+            name: TyperCommand(name, help=about.partition(": ")[2])
+            for name, about in COMMANDS.items()
         }
         super().format_help(ctx, formatter)
 

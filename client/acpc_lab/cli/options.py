@@ -2,7 +2,6 @@
 
 import _thread
 import enum
-import errno
 import os
 import re
 import signal
@@ -26,27 +25,15 @@ from acpc_client import (
     Perturbation,
     make_access,
 )
-from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
+from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import profiles, render
-from acpc_lab.cli.command import SERVER, Options, given, sets
+from acpc_lab.cli.command import SERVER, Exit, Options, given, sets
 from acpc_lab.cli.table import Format
 from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
 _AGAIN_S = 1.0
-
-
-class Exit(enum.IntEnum):
-    """Exit codes of ``acpc``."""
-
-    OK = 0
-    ERROR = 1
-    USAGE = 2
-    SCREEN_FAILED = 3
-    JOB_ENDED_BADLY = 4
-    UNDECIDED = 5
-    INTERRUPTED = 130
 
 
 class Gate(enum.StrEnum):
@@ -146,19 +133,17 @@ class Server(Options):
         entry: Any = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
         return AcpcClient(where, **{**entry, **insecure, **waits, **options})
 
-    @contextmanager
-    def connect(self) -> Iterator[AcpcClient]:
-        """A client for one command; what it raises is printed and becomes an exit code."""
-        with reported(), self.client(on_away=render.presence) as client:
-            yield client
+    def connect(self) -> AcpcClient:
+        """A client that says when its server is away."""
+        return self.client(on_away=render.presence)
 
 
 @contextmanager
 def interruptible(words: Iterable[str]) -> Iterator[None]:
     """At Ctrl-C prints how to go on, a line each, and ends the command with its exit code.
 
-    An interrupt that a library swallows, as in a finaliser or an import, comes again after a
-    second, until it ends the block.
+    An interrupt that a library swallows, as in a finaliser or an import, or that meets a wait for
+    what will not come, comes again after a second, until it ends the block.
     """
     inside = [True]
 
@@ -255,24 +240,6 @@ def as_usage(option: str) -> Iterator[None]:
     except ArgumentError as error:
         wrong = error.violations[0].description
         raise typer.BadParameter(wrong, param_hint=option) from error
-
-
-@contextmanager
-def reported() -> Iterator[None]:
-    """Prints errors that are raised within, and exits with their code."""
-    try:
-        yield
-    except AcpcError as error:
-        render.error(error)
-        code = Exit.USAGE if isinstance(error, ArgumentError) else Exit.ERROR
-        code = Exit.JOB_ENDED_BADLY if error.job else code
-        raise typer.Exit(code) from error
-    except OSError as error:
-        if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
-            raise
-        where = f"{error.filename}: " if error.filename else ""
-        render.error(FailedPrecondition(f"{where}{error.strerror or error}"))
-        raise typer.Exit(Exit.ERROR) from error
 
 
 _WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))

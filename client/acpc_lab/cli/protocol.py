@@ -61,40 +61,32 @@ def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
         raise typer.BadParameter(wrong, param_hint="--protocol") from error
 
 
-def _read(value: object, keys: Keys, beside: Path) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise ArgumentError("", f"wanted the keys {', '.join(keys)}")
+def _read(held: object, keys: Keys, beside: Path, section: str = "") -> dict[str, Any]:
+    if not isinstance(held, Mapping):
+        wrong = (
+            f"found {held!r}, wanted a mapping" if section else f"wanted the keys {', '.join(keys)}"
+        )
+        raise ArgumentError(section, wrong)
     read: dict[str, Any] = {}
-    sections = {key.partition(".")[0] for key in keys if "." in key}
-    for name, held in value.items():
-        if name not in sections:
-            read |= _fields({name: held}, keys, "")
-        elif name == "protocol" and isinstance(held, str):
-            read[name] = _fields({"reading": held}, keys, name)
-        elif name == "thresholds" and isinstance(held, str):
-            read[name] = calibrated(beside / held)
-        elif not isinstance(held, Mapping):
-            raise ArgumentError(name, f"found {held!r}, wanted a mapping")
-        else:
-            read[name] = _fields(held, keys, name)
-    return read
-
-
-def _fields(held: Mapping[str, Any], keys: Keys, section: str) -> dict[str, Any]:
-    read: dict[str, Any] = {}
+    sections = set() if section else {key.partition(".")[0] for key in keys if "." in key}
     for name, item in held.items():
         key = f"{section}.{name}".lstrip(".")
-        if key not in keys:
+        if name in sections and name == "thresholds" and isinstance(item, str):
+            read[name] = calibrated(beside / item)
+        elif name in sections:
+            reading = name == "protocol" and isinstance(item, str)
+            read[name] = _read({"reading": item} if reading else item, keys, beside, name)
+        elif key in keys:
+            record, field = keys[key]
+            plain = tuple(item) if isinstance(item, list) else item
+            read[name] = (
+                field_from_plain(record, field, item) if issubclass(record, Wire) else plain
+            )
+        else:
             known = [one.rpartition(".")[2] for one in keys if one.rpartition(".")[0] == section]
-            sections = {one.partition(".")[0] for one in keys if "." in one} - {section}
-            known += [] if section else sorted(sections)
+            known += sorted(sections)
             near = did_you_mean(str(name), known, f"known keys: {', '.join(known)}")
             raise ArgumentError(key, f"unknown key; {near}")
-        record, field = keys[key]
-        if issubclass(record, Wire):
-            read[name] = field_from_plain(record, field, item)
-        else:
-            read[name] = tuple(item) if isinstance(item, list) else item
     return read
 
 

@@ -14,7 +14,6 @@ from acpc_lab.cli.options import (
     Server,
     job_name,
     out_option,
-    reported,
     require_folder,
 )
 from acpc_lab.evidence import Correction
@@ -66,14 +65,13 @@ class Report(Server):
 
     def __call__(self) -> None:
         require_folder(self.figures)
-        with reported():
-            found = self._read()
-            names = list(dict.fromkeys(cell.name for cell in found.cells))
-            for wanted in self.focus or ():
-                if wanted not in names:
-                    near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
-                    raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
-            self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
+        found = self._read()
+        names = list(dict.fromkeys(cell.name for cell in found.cells))
+        for wanted in self.focus or ():
+            if wanted not in names:
+                near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
+                raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
+        self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
         if self.figures is not None:
             render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 

@@ -35,14 +35,13 @@ from acpc_client import (
 from acpc_client.errors import AlreadyExists, ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Keys, given, sets
+from acpc_lab.cli.command import Exit, Keys, given, sets
 from acpc_lab.cli.follow import counted, failed, finish, follow, submitting
 from acpc_lab.cli.gates import Case, ScoreOptions, by_gate, reason, settle
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
     CheckpointName,
-    Exit,
     Followed,
     Gate,
     Population,
@@ -278,9 +277,6 @@ class CheckFit(OnAnchors, Followed, Server):
             asked = (checkpoint_of(self.checkpoint), anchors, Identity())
             job = client.score_checkpoint(*asked, protocol=ScoreProtocol(draws=1))
             ended = follow(client, job.name, timeout=self.timeout)
-        if ended.error is not None:
-            render.error(ended.error)
-            raise typer.Exit(Exit.JOB_ENDED_BADLY)
         fit = ended.result().checkpoint.fit
         if fit is None:
             render.problem("nothing moves in these data, or the server is too old to say")

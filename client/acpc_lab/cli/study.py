@@ -12,18 +12,16 @@ from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Keys, Options, group, in_words
+from acpc_lab.cli.command import Command, Exit, Keys, Options, group, in_words
 from acpc_lab.cli.follow import shown
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
-    Exit,
     Followed,
     Server,
     interruptible,
     out_option,
     read_grid,
-    reported,
 )
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.studies import STUDIES, bundle
@@ -113,26 +111,28 @@ class Run(Followed, AnchorCount, Server):
             one = "--rows or --checkpoints" if study.ask else "--rows"
             raise typer.BadParameter(f"give {one}: the file with the columns above")
         read = read_protocol(self.protocol, keys_of_study(study))
-        with reported():
-            if self.out is not None:
-                bundle.require_free(self.out)
-            parameters = _parameters(study, read)
-            if self.rows is not None:
-                self._from_rows(study, self.rows, parameters)
-                return
+        if self.out is not None:
+            bundle.require_free(self.out)
+        parameters = _parameters(study, read)
+        if self.rows is not None:
+            self._from_rows(study, self.rows, parameters)
+            return
         if self.out is None or self.checkpoints is None:
             raise typer.BadParameter("is missing; results are written there", param_hint="--out")
-        with reported():
-            ask = self._ask(study, read)
-            file, inputs = _source(self.checkpoints.name, self.checkpoints.read_bytes())
-            listed = read_rows(self.checkpoints, studies.CheckpointRows)
-            drawn = self.drawn() | read.get("anchors", {})
-            cells = studies.read_checkpoints(listed, **drawn)
-            study.check(cells, parameters)
-            found = self._measure(cells, ask)
-            made, arrays = study.collect([(item.row, item.answer) for item in found])
-            evidence = studies.Evidence.of(study, made, parameters, arrays)
-            self._finish(evidence, [file, *(item.source() for item in found)], inputs)
+        ask = self._ask(study, read)
+        file, inputs = _source(self.checkpoints.name, self.checkpoints.read_bytes())
+        listed = read_rows(self.checkpoints, studies.CheckpointRows)
+        drawn = self.drawn() | read.get("anchors", {})
+        cells = studies.read_checkpoints(listed, **drawn)
+        study.check(cells, parameters)
+        found = self._measure(cells, ask)
+        answers = [(item.row, item.answer) for item in found]
+        if study.gather is None:
+            made, arrays = studies.gathered(study.rows, answers)
+        else:
+            made, arrays = study.gather(answers, parameters, render.note)
+        evidence = studies.Evidence.of(study, made, parameters, arrays)
+        self._finish(evidence, [file, *(item.source() for item in found)], inputs)
 
     def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
         rows: Any
@@ -261,9 +261,7 @@ def _explained(study: studies.Study) -> Iterator[str]:
     for option, kind in kinds.items():
         yield f"\nColumns of {option}:"
         for field in kind.fields():
-            yield f"  {field.name}: {field.column.about}" + "; may be absent" * (
-                field.column.optional
-            )
+            yield f"  {field.name}: {field.about}" + "; may be absent" * (field.optional)
     yield "\nKeys of --protocol:"
     for key, (record, name) in keys_of_study(study).items():
         yield f"  {key}: {in_words(record, name)}"
@@ -284,8 +282,7 @@ class Plot(Options):
     ]
 
     def __call__(self) -> None:
-        with reported():
-            held = bundle.read(self.folder)
-            drawn = bundle.draw(held, held.evidence())
+        held = bundle.read(self.folder)
+        drawn = bundle.draw(held, held.evidence())
         for name in drawn.figures:
             render.line(str(self.folder / name))

@@ -1,8 +1,6 @@
 """``acpc sweep``."""
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
@@ -12,20 +10,18 @@ from acpc_client import AcpcClient, Outcome, save_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, group
+from acpc_lab.cli.command import Command, Exit, group
 from acpc_lab.cli.follow import shown
 from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, reason, settle
 from acpc_lab.cli.options import (
     Concurrency,
     CorrectionOption,
-    Exit,
     Followed,
     Gate,
     Printed,
     Server,
     interruptible,
     out_option,
-    reported,
 )
 from acpc_lab.cli.table import WIDE, Column, Format
 from acpc_lab.evidence import Correction
@@ -49,11 +45,9 @@ class _File(Server):
 
     file: Annotated[Path, typer.Argument(metavar="SWEEP.YAML", exists=True)]
 
-    @contextmanager
-    def asking(self, sweep: Sweep) -> Iterator[AcpcClient]:
+    def asking(self, sweep: Sweep) -> AcpcClient:
         render.notes(sweep.spec.warnings)
-        with self.client() as client:
-            yield client
+        return self.client()
 
 
 @app.command("run", cls=Command)
@@ -100,30 +94,29 @@ class Run(Followed, _File):
         if self.submit_only and (self.watch or self.junit is not None):
             other = "--watch" if self.watch else "--junit"
             raise typer.BadParameter(f"{other} and --submit-only exclude each other")
-        with reported():
-            sweep = Sweep.load(self.file)
-            words = (
-                "interrupted: submitted jobs go on at the server",
-                f"  go on:      acpc sweep run {self.file}",
-                f"  cancel all: acpc cancel {self.file}",
-            )
-            with (
-                interruptible(words),
-                self.asking(sweep) as client,
-                shown(*CELLS, live=not self.json) as on_update,
-            ):
-                results = sweep.run(
-                    client,
-                    submit=not self.watch,
-                    follow=not self.submit_only,
-                    timeout=self.timeout,
-                    on_update=on_update,
-                    rescan=self.rescan,
-                    drop=self.drop,
-                    concurrency=self.concurrency,
-                ).corrected(self.correction)
-            if self.out is not None:
-                _save(results, self.out)
+        sweep = Sweep.load(self.file)
+        words = (
+            "interrupted: submitted jobs go on at the server",
+            f"  go on:      acpc sweep run {self.file}",
+            f"  cancel all: acpc cancel {self.file}",
+        )
+        with (
+            interruptible(words),
+            self.asking(sweep) as client,
+            shown(*CELLS, live=not self.json) as on_update,
+        ):
+            results = sweep.run(
+                client,
+                submit=not self.watch,
+                follow=not self.submit_only,
+                timeout=self.timeout,
+                on_update=on_update,
+                rescan=self.rescan,
+                drop=self.drop,
+                concurrency=self.concurrency,
+            ).corrected(self.correction)
+        if self.out is not None:
+            _save(results, self.out)
         if self.submit_only:
             sent = sum(bool(item.operation) for item in results)
             render.line(f"{sent} of {len(results)} submitted")
@@ -137,8 +130,7 @@ class Run(Followed, _File):
         for sentence in results.inconsistencies:
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
-        with reported():
-            code = settle("acpc sweep", _cases(results, gate), self.junit)
+        code = settle("acpc sweep", _cases(results, gate), self.junit)
         outcomes = results.gated(gate or Gate.POINT)
         missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
         if missing or results.inconsistencies:
@@ -186,27 +178,26 @@ class Show(Printed, _File):
     def __call__(self) -> None:
         if self.anchors and self.form is not Format.CSV and self.out is None:
             raise typer.BadParameter("is for -o csv and --out", param_hint="--anchors")
-        with reported():
-            if self.file.is_dir():
-                results = SweepResults.open(self.file)
-            else:
-                sweep = Sweep.load(self.file)
-                if self.plan or not (self.offline or sweep.folder.exists()):
-                    self._plan(sweep)
-                    return
-                results = self._now(sweep)
-            results = results.corrected(self.correction)
-            if self.out is not None:
-                count = _save(results, self.out, self.anchors)
-                render.line(f"{self.out}: {count} rows")
-            elif self.form is Format.CSV:
-                rows = results.anchor_rows() if self.anchors else results.rows()
-                render.line(rows.to_csv().rstrip("\n"))
-            else:
-                results_table(results, self.form)
-                if not self.json:
-                    failures(results.failed)
-                    render.prose(results.headline())
+        if self.file.is_dir():
+            results = SweepResults.open(self.file)
+        else:
+            sweep = Sweep.load(self.file)
+            if self.plan or not (self.offline or sweep.folder.exists()):
+                self._plan(sweep)
+                return
+            results = self._now(sweep)
+        results = results.corrected(self.correction)
+        if self.out is not None:
+            count = _save(results, self.out, self.anchors)
+            render.line(f"{self.out}: {count} rows")
+        elif self.form is Format.CSV:
+            rows = results.anchor_rows() if self.anchors else results.rows()
+            render.line(rows.to_csv().rstrip("\n"))
+        else:
+            results_table(results, self.form)
+            if not self.json:
+                failures(results.failed)
+                render.prose(results.headline())
 
     def _plan(self, sweep: Sweep) -> None:
         with self.asking(sweep) as client:

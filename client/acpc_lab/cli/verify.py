@@ -11,8 +11,9 @@ from acpc.contract import ArgumentError, Record, ScoreRequest, StudyRequest, fro
 from acpc_client import AcpcClient, Result, load_result
 
 from acpc_lab.cli import render
+from acpc_lab.cli.command import Exit
 from acpc_lab.cli.follow import follow
-from acpc_lab.cli.options import Exit, Followed, Server, reported
+from acpc_lab.cli.options import Followed, Server
 from acpc_lab.tables import ABSENT, gap, in_short, leaves, named
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
@@ -82,14 +83,13 @@ class Verify(Followed, Server):
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
     def __call__(self) -> None:
-        with reported():
-            if self.source.is_dir():
-                self._study()
-                return
-            held = load_result(self.source)
-            with self.connect() as client:
-                job = _submitted(client, held, str(self.source))
-                ended = follow(client, job.name, timeout=self.timeout)
+        if self.source.is_dir():
+            self._study()
+            return
+        held = load_result(self.source)
+        with self.connect() as client:
+            job = _submitted(client, held, str(self.source))
+            ended = follow(client, job.name, timeout=self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)

@@ -11,7 +11,7 @@ from acpc_client import Outcome
 from acpc_lab.cli import render
 from acpc_lab.cli.follow import shown
 from acpc_lab.cli.gates import Case, JunitOption, reason, settle
-from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible, reported
+from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible
 from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Arrival, Finder, ScoredCheckpoint
@@ -66,45 +66,44 @@ class Watch(Followed, Server):
     def __call__(self) -> None:
         cases: list[Case] = []
         judged: list[ScoredCheckpoint] = []
-        with reported():
-            spec = load_spec(self.sweep)
-            gate = self.gate or spec.gate
-            render.notes(spec.warnings)
+        spec = load_spec(self.sweep)
+        gate = self.gate or spec.gate
+        render.notes(spec.warnings)
 
-            def tell(scored: ScoredCheckpoint) -> None:
-                known = [reason(item.score, gate) for item in scored.results if item.score]
-                message = "; ".join(known) or "no score"
-                cases.append(Case(_named(scored.arrival), scored.outcome, message))
-                judged.extend([scored] * (scored.verdict != "reference"))
-                self._tell(scored)
+        def tell(scored: ScoredCheckpoint) -> None:
+            known = [reason(item.score, gate) for item in scored.results if item.score]
+            message = "; ".join(known) or "no score"
+            cases.append(Case(_named(scored.arrival), scored.outcome, message))
+            judged.extend([scored] * (scored.verdict != "reference"))
+            self._tell(scored)
 
-            watching = Watching(
-                spec,
-                self.sweep.with_name(f"{spec.name}.watch"),
-                Finder(self.directory, self.prefix, self.settle),
-                gate=gate,
-                listeners=[tell],
-                on_trouble=render.note,
-            )
-            words = "interrupted: jobs go on at the server, and the same command goes on here"
-            try:
-                with self.client() as client, interruptible([words]), shown(*CELLS) as on_update:
-                    watching.run(
-                        client,
-                        once=self.once,
-                        interval=self.interval,
-                        concurrency=self.concurrency,
-                        patience=self.connection().get("patience"),
-                        on_update=on_update,
-                    )
-                if not (judged or watching.unplanned):
-                    render.note(f"undecided: {_NOTHING}")
-                    cases.append(Case(str(watching.finder.root), Outcome.UNDECIDED, _NOTHING))
-            finally:
-                for arrival in watching.unplanned:
-                    render.problem(f"{_named(arrival)} was not scored")
-                    cases.append(Case(_named(arrival), Outcome.UNSPECIFIED, "was not scored"))
-                code = settle("acpc watch", cases, self.junit)
+        watching = Watching(
+            spec,
+            self.sweep.with_name(f"{spec.name}.watch"),
+            Finder(self.directory, self.prefix, self.settle),
+            gate=gate,
+            listeners=[tell],
+            on_trouble=render.note,
+        )
+        words = "interrupted: jobs go on at the server, and the same command goes on here"
+        try:
+            with interruptible([words]), self.client() as client, shown(*CELLS) as on_update:
+                watching.run(
+                    client,
+                    once=self.once,
+                    interval=self.interval,
+                    concurrency=self.concurrency,
+                    patience=self.connection().get("patience"),
+                    on_update=on_update,
+                )
+            if not (judged or watching.unplanned):
+                render.note(f"undecided: {_NOTHING}")
+                cases.append(Case(str(watching.finder.root), Outcome.UNDECIDED, _NOTHING))
+        finally:
+            for arrival in watching.unplanned:
+                render.problem(f"{_named(arrival)} was not scored")
+                cases.append(Case(_named(arrival), Outcome.UNSPECIFIED, "was not scored"))
+            code = settle("acpc watch", cases, self.junit)
         raise typer.Exit(code)
 
     def _tell(self, scored: ScoredCheckpoint) -> None:

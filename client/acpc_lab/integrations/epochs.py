@@ -214,8 +214,6 @@ class EpochScorer:
         self._queue: queue.Queue[list[EpochScore]] = queue.Queue(options.get("backlog", 8))
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
-        self._idle = threading.Condition()
-        self._under_way = 0
         self._away: AcpcError | None = None
         self._thread: threading.Thread | None = None
 
@@ -230,9 +228,7 @@ class EpochScorer:
         if self._stop.is_set():
             return self._give_up(wanted, FailedPrecondition("the scorer is closed"))
         try:
-            with self._idle:
-                self._queue.put_nowait(wanted)
-                self._under_way += 1
+            self._queue.put_nowait(wanted)
         except queue.Full:
             waiting = f"{self._queue.maxsize} epochs are waiting for their scores already"
             return self._give_up(wanted, ResourceExhausted(waiting))
@@ -247,8 +243,10 @@ class EpochScorer:
 
     def drain(self, timeout: float) -> bool:
         """Waits ``timeout`` seconds at most; returns whether all that was submitted arrived."""
-        with self._idle:
-            return self._idle.wait_for(lambda: not self._under_way, timeout)
+        with self._queue.all_tasks_done:
+            return self._queue.all_tasks_done.wait_for(
+                lambda: not self._queue.unfinished_tasks, timeout
+            )
 
     def close(self) -> None:
         """Ends the thread; what has not arrived arrives with an error. Jobs go on."""
@@ -273,9 +271,7 @@ class EpochScorer:
                     return
                 continue
             self._score(wanted)
-            with self._idle:
-                self._under_way -= 1
-                self._idle.notify_all()
+            self._queue.task_done()
 
     def _score(self, wanted: Sequence[EpochScore]) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""

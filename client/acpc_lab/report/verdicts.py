@@ -90,7 +90,9 @@ def grids(data: ReportData) -> list[Grid]:
     shown = sorted(data.cells, key=lambda cell: cell.is_reference)
     shifts = list(dict.fromkeys(cell.shift for cell in shown))
     if not data.has_levels:
-        by_shift = _grid("", "checkpoint", shifts, shown, lambda c: (_titled(c), c.shift))
+        by_shift = _grid(
+            "", "checkpoint", shifts, shown, lambda c: (dotted(c.task, c.name), c.shift)
+        )
         return [by_shift] if len(data.cells) > 1 else []
     columns = [f"{level:g}" for level in data.levels]
     columns += ["none"] if any(cell.level is None for cell in data.cells) else []
@@ -121,10 +123,6 @@ def _grid(
     return Grid(title, corner, tuple(columns), tuple(rows))
 
 
-def _titled(cell: CellResult) -> str:
-    return dotted(cell.task, cell.name)
-
-
 class LimitTable(NamedTuple):
     """A row a checkpoint, a column a kind; None where it has fewer than two severities."""
 
@@ -152,15 +150,12 @@ Apart = tuple[str, int, float]
 
 def curves(data: ReportData) -> dict[tuple[Apart, str], SeverityLimit]:
     """The limits of the candidates by what tells them apart, and by kind of shift."""
-    return {
-        ((_titled(x), x.cell.seed, x.cell.protocol.neighbourhood), _kind(x)): x.limit
-        for x in data.candidates
-        if x.limit is not None
-    }
-
-
-def _kind(cell: CellResult) -> str:
-    return curve_of(cell.cell.shift) or ""
+    found = {}
+    for cell in data.candidates:
+        if cell.limit is not None:
+            apart = dotted(cell.task, cell.name), cell.cell.seed, cell.cell.protocol.neighbourhood
+            found[apart, curve_of(cell.cell.shift) or ""] = cell.limit
+    return found
 
 
 class Value(NamedTuple):

@@ -1,11 +1,11 @@
 """The paper's studies: rows in, a typed summary, figures and a bundle out. No GPU, no server.
 
 A row holds one measurement; every number of a summary is computed from rows alone, so that it can
-be checked again wherever the rows are. Needs NumPy; figures need the lab's extras.
+be checked again wherever the rows are. Needs NumPy; figures and t-SNE need the lab's extras.
 """
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study
+from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, gathered
 from acpc_lab.studies.bundle import STUDIES, verify
 from acpc_lab.studies.measuring import (
     Ask,

@@ -126,7 +126,7 @@ def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kin
             columns[column.name] = values.astype(np.int64) if values.dtype == bool else values
         elif column.name in ("task", "run", "level"):
             columns[column.name] = [getattr(row, column.name)] * answer.rows
-        elif not column.column.optional:
+        elif not column.optional:
             raise MalformedAnswer(
                 f"{row.checkpoint.name}: column {column.name} is missing; found "
                 f"{', '.join(answer.columns)}"
@@ -156,7 +156,8 @@ class Study:
         about: What the command says below the question.
         ask: What is measured on each checkpoint unless options say otherwise; None: the rows come
             from a file.
-        gather: Answers to rows and arrays; None: the rows as the server answers them.
+        gather: Answers and parameters to rows and arrays, with what to call with a note for the
+            user; None: the rows as the server answers them.
         check: Rejects checkpoints that the study cannot take, given its parameters.
     """
 
@@ -169,16 +170,8 @@ class Study:
     examples: Sequence[str] = ()
     ask: Ask | None = None
     about: str = ""
-    gather: Callable[[Answers], tuple[Rows, Arrays]] | None = None
+    gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
     check: Callable[[Sequence[StudyCheckpoint], Any], None] = lambda checkpoints, parameters: None
-
-    def collect(self, answers: Answers) -> tuple[Rows, Arrays]:
-        """The rows and arrays of the jobs.
-
-        Raises ArgumentError: They cannot stand beside each other; MalformedAnswer: An answer lacks
-        a column, or holds a value it must not.
-        """
-        return self.gather(answers) if self.gather else gathered(self.rows, answers)
 
     @property
     def rows(self) -> type[Rows]:
@@ -231,6 +224,6 @@ class Evidence:
     def figures(self) -> Mapping[str, Figure]:
         """The figures by name; open a ``styled`` context to draw and to save them.
 
-        Raises FailedPrecondition: matplotlib is not installed.
+        Raises FailedPrecondition: matplotlib or scikit-learn is not installed.
         """
         return self.study.draw(self)

@@ -171,7 +171,7 @@ def read(folder: Path) -> Bundle:
 def draw(held: Bundle, evidence: Evidence) -> Bundle:
     """Draws the figures of a study into its folder and notes their digests.
 
-    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder
+    Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
     cannot be written.
     """
     folder = held.folder / FIGURES

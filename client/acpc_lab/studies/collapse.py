@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
@@ -160,7 +160,7 @@ def collapse_figure(lines: Sequence[CollapseLine]) -> Figure:
     return by_row([line.checkpoint for line in lines], shown)
 
 
-def _gather(answers: Answers) -> tuple[CollapseRows, Arrays]:
+def _gather(answers: Answers, *_: Any) -> tuple[CollapseRows, Arrays]:  # noqa: ANN401
     """A row per checkpoint, under its own name.
 
     Raises ArgumentError: The checkpoints were not scored on the same anchors.

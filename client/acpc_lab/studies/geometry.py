@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import math
+import os
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import GeometryStudy, Record
-from acpc_client.errors import ArgumentError
+from acpc.contract import GeometryStudy, Record, bounded
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
+from acpc_lab.extras import load
+from acpc_lab.plotting import INK, RULE, panels
 from acpc_lab.studies.base import (
     CHECKPOINT,
+    Answers,
+    Evidence,
     LevelRows,
     Listing,
     Parameters,
     Study,
+    gathered,
     key,
 )
 from acpc_lab.studies.figures import Panel, by_row, case_of
@@ -24,6 +33,7 @@ from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
@@ -42,6 +52,22 @@ class GeometryRows(LevelRows):
     motion_scale: Annotated[
         Numbers, Column("scale s_i of its clean motion, with --motion", low=0, optional=True)
     ]
+
+
+class GeometryParameters(Parameters):
+    """The picture; no number of the summary depends on these.
+
+    Attributes:
+        highlighted: Histories in colour, evenly spread over the anchors.
+        perplexity: Of t-SNE.
+        tsne_seed: Of t-SNE.
+        envelope: Share of a Gaussian that the ellipses enclose.
+    """
+
+    highlighted: int = bounded(16, ge=1, le=10**6)
+    perplexity: float = bounded(30.0, gt=0)
+    tsne_seed: int = bounded(0, ge=0, le=2**32 - 1)
+    envelope: float = bounded(0.90, gt=0, lt=1)
 
 
 class SpaceGeometry(Record):
@@ -102,7 +128,9 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing
     return Spacing(radius, apart.min(axis=1), disjoint)
 
 
-def summarise(rows: GeometryRows, parameters: Parameters, arrays: Arrays) -> GeometrySummary:
+def summarise(
+    rows: GeometryRows, parameters: GeometryParameters, arrays: Arrays
+) -> GeometrySummary:
     """Appendix "Local-Geometry Case-Study Definitions" in the paper.
 
     Where the representations are at hand, the summary is computed from them, and the rows must
@@ -165,6 +193,52 @@ def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
     )
 
 
+def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
+    """The arrays and the t-SNE coordinates of each space, which take a while where not held.
+
+    Raises FailedPrecondition: scikit-learn is not installed.
+    """
+    stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
+    stems = [stem for stem in stems if f"{stem}_tsne" not in arrays]
+    # One thread for all of linear algebra, a setting of the process: threads sum in an order of
+    # their own, and t-SNE magnifies it.
+    with (
+        load("threadpoolctl", "tsne").threadpool_limits(1),
+        ThreadPoolExecutor(os.cpu_count()) as pool,
+    ):
+        placed = pool.map(
+            lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
+        )
+        return {**arrays, **{f"{stem}_tsne": at for stem, at in zip(stems, placed, strict=True)}}
+
+
+def tsne(
+    clean: NDArray[np.floating], views: NDArray[np.floating], parameters: GeometryParameters
+) -> NDArray[np.float32]:
+    """Maps latents to the plane, (n, 1 + views, 2), the clean view first; only for looking at.
+
+    Raises FailedPrecondition: scikit-learn is not installed.
+    """
+    points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
+    flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
+    manifold = load("sklearn.manifold", "tsne")
+    perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
+    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.tsne_seed)
+    placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+    return placed.reshape(*points.shape[:2], 2)
+
+
+def draw(evidence: Evidence) -> Mapping[str, Figure]:
+    """The numbers as bars and, where the representations are at hand, the t-SNE panels."""
+    summary, parameters = evidence.summary, evidence.parameters
+    drawn = {"numbers": numbers(summary)}
+    if evidence.arrays:
+        with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
+            arrays = embedded(evidence.arrays, parameters)
+            drawn["tsne"] = projections(summary, parameters, arrays)
+    return drawn
+
+
 def numbers(summary: GeometrySummary) -> Figure:
     """Median r/NN and the two fractions, by checkpoint and space."""
     fields = {
@@ -185,12 +259,77 @@ def numbers(summary: GeometrySummary) -> Figure:
     return by_row(list(dict.fromkeys(map(case_of, summary.spaces))), shown)
 
 
+def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
+    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
+    rows, columns = len(SPACES), len(summary.spaces) // len(SPACES)
+    figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
+    for position, item in enumerate(summary.spaces):
+        axis = axes[position % rows * columns + position // rows]
+        stem = key(position // rows, item.space)
+        _scatter(axis, arrays[f"{stem}_tsne"].astype(np.float64), parameters)
+        axis.set_title(f"{case_of(item)}\n{SPACES[item.space]}")
+        text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
+        text += f"disjoint {item.disjoint:.0%}"
+        axis.text(0.02, 0.98, text, transform=axis.transAxes, va="top", fontsize=6)
+    figure.supxlabel(
+        "large: clean histories; small, with an ellipse: their views\n"
+        "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
+        fontsize=6.5,
+    )
+    return figure
+
+
+def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> None:
+    count = min(parameters.highlighted, len(placed))
+    chosen = np.linspace(0, len(placed) - 1, count).round().astype(int)
+    rest = np.delete(placed, chosen, axis=0).reshape(-1, 2)
+    axis.scatter(rest[:, 0], rest[:, 1], s=2, color=RULE, linewidth=0, rasterized=True)
+    colours = load("matplotlib").colormaps["turbo"](np.linspace(0.05, 0.95, count))
+    ellipse = load("matplotlib.patches").Ellipse
+    edge: dict[str, Any] = {"edgecolor": INK, "linewidth": 0.8, "zorder": 3}
+    for colour, history in zip(colours, placed[chosen], strict=True):
+        axis.scatter(history[1:, 0], history[1:, 1], s=5, color=colour, linewidth=0, zorder=2)
+        axis.scatter(history[0, 0], history[0, 1], s=28, color=colour, **edge)
+        if len(history) > 3:
+            centre, width, height, angle = envelope(history[1:], parameters.envelope)
+            patch = ellipse(centre, width, height, angle=angle, color=colour, alpha=0.2, zorder=1)
+            axis.add_patch(patch)
+    axis.set_xticks([])
+    axis.set_yticks([])
+
+
+def envelope(points: Numbers, share: float) -> tuple[tuple[float, float], float, float, float]:
+    """Centre, full width, full height and angle in degrees of the ellipse that encloses ``share``.
+
+    It is of the Gaussian with mean and covariance of ``points`` (n, 2).
+    """
+    centre = points.mean(axis=0)
+    lengths, axes = np.linalg.eigh(np.cov(points.T))
+    # Of the squared Mahalanobis distance in two dimensions, -2 log(1 - p) is the p-quantile.
+    reach = 2 * np.sqrt(np.maximum(lengths, 0) * -2 * math.log(1 - share))
+    angle = math.degrees(math.atan2(axes[1, 0], axes[0, 0]))
+    return (float(centre[0]), float(centre[1])), float(reach[0]), float(reach[1]), angle
+
+
+def _gather(
+    answers: Answers, parameters: GeometryParameters, note: Callable[[str], None]
+) -> tuple[GeometryRows, Arrays]:
+    """Rows and representations; their t-SNE coordinates, where scikit-learn is installed."""
+    rows, arrays = gathered(GeometryRows, answers)
+    note("computing the t-SNE coordinates of the picture")
+    try:
+        return rows, embedded(arrays, parameters)
+    except FailedPrecondition as missing:
+        note(f"no t-SNE: {missing.message}")
+        return rows, arrays
+
+
 STUDY = Study(
     "geometry",
     "Do perturbed views of one history overlap with other histories?",
     summarise,
     shown,
-    lambda made: {"numbers": numbers(made.summary)},
+    draw,
     "median r/NN 1.41 encoded and 1.86 rolled out, none disjoint; augmented 0.10 and "
     "0.19, 95.3% and 84.4% disjoint",
     (
@@ -198,4 +337,5 @@ STUDY = Study(
         "acpc study run geometry --checkpoints pair.csv --shift blur:5,15 --out blurred/",
     ),
     Ask(GeometryStudy()),
+    gather=_gather,
 )

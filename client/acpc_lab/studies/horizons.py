@@ -152,7 +152,7 @@ def require_levels(checkpoints: Sequence[StudyCheckpoint], parameters: HorizonPa
     summarise(rows, parameters, {})
 
 
-def _gather(answers: Answers) -> tuple[HorizonRows, Arrays]:
+def _gather(answers: Answers, *_: Any) -> tuple[HorizonRows, Arrays]:  # noqa: ANN401
     """A row per checkpoint, horizon and quantile that was asked for."""
     pairs = [(row, at) for row, score in answers for at in score.checkpoint.summaries]
     rows = columns_of((row for row, _ in pairs), "task", "run", "level")

@@ -149,24 +149,17 @@ def shown(summary: SensitivitySummary) -> Iterator[str | Listing]:
 def draw(evidence: Evidence) -> Mapping[str, Figure]:
     """The norms and, where there are references, the ratios."""
     held = evidence.summary
-    drawn = {"checkpoints": sensitivities(held.checkpoints)}
-    return drawn | ({"ratios": sensitivity_ratios(held.ratios)} if held.ratios else {})
+    drawn = {"checkpoints": estimates(held.checkpoints, "mean", "squared Frobenius norm")}
+    if held.ratios:
+        title = "sensitivity over the unaugmented one's"
+        drawn["ratios"] = estimates(held.ratios, "ratio", title, 1.0)  # below one is lower
+    return drawn
 
 
-def sensitivity_ratios(held: Sequence[SensitivityRatio]) -> Figure:
-    """The ratio by checkpoint and method, on a log scale; below one is lower."""
-    return _estimates(held, "ratio", "sensitivity over the unaugmented one's", 1.0)
-
-
-def sensitivities(held: Sequence[Sensitivity]) -> Figure:
-    """The squared Frobenius norm of every checkpoint, on a log scale."""
-    return _estimates(held, "mean", "squared Frobenius norm")
-
-
-def _estimates(
+def estimates(
     held: Sequence[Sensitivity | SensitivityRatio], name: str, title: str, line: float | None = None
 ) -> Figure:
-    """A mark per checkpoint and method, with a standard error."""
+    """A mark per checkpoint and method, with a standard error, on a log scale."""
     found = {(case_of(item), item.method): item for item in held}
     names = list(dict.fromkeys(map(case_of, held)))
 

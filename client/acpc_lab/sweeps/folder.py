@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -286,10 +286,6 @@ class SweepFolder:
             raise FailedPrecondition(f"{found}; {ways}") from error
         cells = {cell.id: cell for cell in (*plan.cells, *later)}
         return dataclasses.replace(plan, cells=tuple(cells.values())) if later else plan
-
-    def add_cells(self, what: str, cells: Iterable[Cell]) -> None:
-        """Adds cells to the plan, by an event of whatever they belong to."""
-        self.journal.append("planned", what, cells=[cell.to_document() for cell in cells])
 
     def write_plan(self, plan: SweepPlan) -> None:
         """Replaces the plan."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -100,9 +100,6 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     def __getitem__(self, index: Any) -> Any:  # noqa: ANN401 - an int or a slice
         return self.cells[index]
-
-    def __iter__(self) -> Iterator[CellResult]:
-        return iter(self.cells)
 
     @property
     def failed(self) -> tuple[CellResult, ...]:

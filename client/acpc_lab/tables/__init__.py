@@ -7,7 +7,6 @@ from acpc_lab.tables.leaves import ABSENT, gap, in_short, leaves, named
 from acpc_lab.tables.rows import (
     Arrays,
     Column,
-    Field,
     Integers,
     Numbers,
     Rows,

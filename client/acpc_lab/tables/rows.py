@@ -47,29 +47,23 @@ class Column:
         high: Largest value.
         optional: The column, or a cell of it, may be absent: NaN in a column of numbers, ``""``
             in a column of texts.
+        name: As the row type calls it, which says its kind of values, too.
     """
 
     about: str
     low: float = -math.inf
     high: float = math.inf
     optional: bool = False
-
-
-@dataclass(frozen=True)
-class Field:
-    """A column with its name and kind of values."""
-
-    name: str
-    kind: type[np.generic]
-    column: Column
+    name: str = ""
+    kind: type[np.generic] = np.str_
 
     @property
     def wanted(self) -> str:
         """The values that are accepted, in words."""
         if self.kind is np.str_:
-            return "a text" if self.column.optional else "a text that is not empty"
+            return "a text" if self.optional else "a text that is not empty"
         noun = "an integer" if self.kind is np.int64 else "a number"
-        low, high = self.column.low, self.column.high
+        low, high = self.low, self.high
         if math.isfinite(low) and math.isfinite(high):
             return f"{noun} between {low:g} and {high:g}"
         if math.isfinite(low):
@@ -96,17 +90,17 @@ class Field:
         if isinstance(value, str):
             value = value.strip()
         if self.kind is np.str_:
-            if not value and not self.column.optional:
+            if not value and not self.optional:
                 raise ValueError(value)
             return str(value)
         number = math.nan if value == "" else float(value)
-        if math.isnan(number) and self.column.optional:
+        if math.isnan(number) and self.optional:
             return number
         if self.kind is np.int64:
             number = int(value)
             if number != (value if isinstance(value, int | float) else number):
                 raise ValueError(value)
-        if not (math.isfinite(number) and self.column.low <= number <= self.column.high):
+        if not (math.isfinite(number) and self.low <= number <= self.high):
             raise ValueError(value)
         return number
 
@@ -136,14 +130,14 @@ class Rows(Frozen, eq=False):
 
     @classmethod
     @functools.cache
-    def fields(cls) -> tuple[Field, ...]:
+    def fields(cls) -> tuple[Column, ...]:
         """The columns, in order."""
         hints = get_type_hints(cls, include_extras=True)
         found = []
         for field in dataclasses.fields(cls):
             array, column = get_args(hints[field.name])
             kind = get_args(get_args(array)[1])[0]
-            found.append(Field(field.name, kind, column))
+            found.append(dataclasses.replace(column, name=field.name, kind=kind))
         return tuple(found)
 
     @classmethod
@@ -157,7 +151,7 @@ class Rows(Frozen, eq=False):
             if name not in known:
                 raise ArgumentError(name, f"is no column; the columns are {', '.join(known)}")
         for name, field in known.items():
-            if name not in columns and not field.column.optional:
+            if name not in columns and not field.optional:
                 raise ArgumentError(name, f"is missing; found {', '.join(columns)}")
         count = len(next(iter(columns.values())))
         return cls(**{n: columns[n] if n in columns else f.absent(count) for n, f in known.items()})
@@ -178,7 +172,7 @@ class Rows(Frozen, eq=False):
         return {
             field.name: values.tolist()
             for field, values in held.items()
-            if not (field.column.optional and _is_absent(values))
+            if not (field.optional and _is_absent(values))
         }
 
     def where(self, chosen: NDArray[np.bool_] | NDArray[np.int64]) -> Self:
@@ -287,10 +281,10 @@ def _match(names: list[str], kind: type[Rows], where: str) -> None:
         if names.count(name) > 1:
             raise ArgumentError(where, f"column {name} occurs {names.count(name)} times")
     for field in kind.fields():
-        if field.name not in names and not field.column.optional:
+        if field.name not in names and not field.optional:
             raise ArgumentError(
                 where,
-                f"column {field.name} is missing ({field.column.about}); found {str(names)[:1000]}",
+                f"column {field.name} is missing ({field.about}); found {str(names)[:1000]}",
             )
 
 

@@ -339,7 +339,8 @@ class Watch:
             cells.append(replace(cell, content=arrival.digest, evidence=sure, labels=labels))
         if not self._cells:
             self._disk.write_plan(self._plan(()))
-        self._disk.add_cells(arrival.id, cells)
+        plain = [cell.to_document() for cell in cells]
+        self._disk.journal.append("planned", arrival.id, cells=plain)
         self._cells[arrival] = cells
         self._open[arrival] = None
         return True

@@ -52,14 +52,13 @@ NAMES = {
     "severities": """
         CHOICES GRADED curve_of example examples_of kind_named parse parse_grid
         severities_up_to severity_grid severity_range unchanged""",
-    "sound": "check_score",
     "studies": """
         DriftStudy GeometryStudy PlannerStudy Progress ScoreMetadata ScoreRequest
         SensitivityStudy Study StudyMetadata StudyRequest StudyRows""",
     "tensor": "Array Axes DTYPES read_tensor write_tensor",
     "verdicts": """
-        confident_outcome delta_interval judge_again relative_ir score_interval screen
-        screen_score unless_misfit""",
+        check_score confident_outcome delta_interval judge_again relative_ir score_interval
+        screen screen_score unless_misfit""",
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ if TYPE_CHECKING:
     from acpc.contract.scores import *
     from acpc.contract.served import *
     from acpc.contract.severities import *
-    from acpc.contract.sound import *
     from acpc.contract.studies import *
     from acpc.contract.tensor import *
     from acpc.contract.verdicts import *

@@ -51,7 +51,8 @@ def _normal(f: Declared, value: Any) -> Any:
         return _as_tuple(f, value)
     if float in f.kinds:
         return _as_float(value)
-    return _as_int(value) if int in f.kinds else value
+    whole = int in f.kinds and isinstance(value, Integral) and not isinstance(value, bool)
+    return int(value) if whole else value
 
 
 def _as_float(value: object) -> object:
@@ -61,10 +62,6 @@ def _as_float(value: object) -> object:
         return float(value)
     except OverflowError:  # a whole number beyond every float
         return -math.inf if value < 0 else math.inf
-
-
-def _as_int(value: object) -> object:
-    return int(value) if isinstance(value, Integral) and not isinstance(value, bool) else value
 
 
 def _as_tuple(f: Declared, value: object) -> object:

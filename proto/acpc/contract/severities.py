@@ -57,10 +57,15 @@ def examples_of(kind: str) -> list[Perturbation]:
 
     Raises ArgumentError: No such kind, or one without severity.
     """
+    cls = _graded(kind)
+    return [parse(f"{cls.kind}:{parameters}") for parameters in cls.examples]
+
+
+def _graded(kind: str) -> type[Any]:
     cls = GRADED.get(kind_named(kind))
     if cls is None:
         raise ArgumentError("kind", _unknown(kind))
-    return [parse(f"{cls.kind}:{parameters}") for parameters in cls.examples]
+    return cls
 
 
 def kind_named(name: str) -> str:
@@ -81,9 +86,7 @@ def severity_grid(kind: str, values: Iterable[float], **others: object) -> list[
     Example:
         >>> client.certify_pool(..., perturbations=severity_grid("defocus_blur", [1, 2, 4]))
     """
-    cls = GRADED.get(kind_named(kind))
-    if cls is None:
-        raise ArgumentError("kind", _unknown(kind))
+    cls = _graded(kind)
     first, *known = (f.name for f in fields(cls))
     for name in others:
         if name not in known:

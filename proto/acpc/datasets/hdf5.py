@@ -174,7 +174,11 @@ class Hdf5Dataset(Dataset):
     def _dataset(self, name: str) -> h5py.Dataset:
         """The dataset ``name`` of the root group, if it keeps all its bytes in this file."""
         with self._header(name):
-            self._check_link(name)
+            links = self._file.id.links  # to ask the file for the name itself would follow a link
+            if name in ("", ".") or "/" in name or not links.exists(name.encode()):
+                raise self.missing(name, self._file)
+            if links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
+                raise self.bad(name, "is a soft or external link; links are not followed")
             found = self._file[name]
             if not isinstance(found, h5py.Dataset):
                 raise self.bad(name, "is a group or a type, not a dataset")
@@ -189,7 +193,11 @@ class Hdf5Dataset(Dataset):
                 raise self.bad(
                     name, f"has chunks of {chunk_bytes} bytes; at most {MAX_CHUNK_BYTES} are read"
                 )
-            self._check_filters(found, name)
+            properties = found.id.get_create_plist()
+            for position in range(properties.get_nfilters()):
+                code, _, _, label = properties.get_filter(position)
+                if not h5py.h5z.filter_avail(code):
+                    raise self.bad(name, f"needs HDF5 filter {code} {label!r}, not installed here")
         return found
 
     @contextmanager
@@ -200,20 +208,6 @@ class Hdf5Dataset(Dataset):
             why = _newer(error)
             wrong = f"cannot be read {why}" if why else f"has a damaged header: {error}"
             raise self.bad(name, wrong) from error
-
-    def _check_link(self, name: str) -> None:
-        links = self._file.id.links  # to ask the file for the name itself would follow a link
-        if name in ("", ".") or "/" in name or not links.exists(name.encode()):
-            raise self.missing(name, self._file)
-        if links.get_info(name.encode()).type != h5py.h5l.TYPE_HARD:
-            raise self.bad(name, "is a soft or external link; links are not followed")
-
-    def _check_filters(self, found: h5py.Dataset, name: str) -> None:
-        properties = found.id.get_create_plist()
-        for position in range(properties.get_nfilters()):
-            code, _, _, label = properties.get_filter(position)
-            if not h5py.h5z.filter_avail(code):
-                raise self.bad(name, f"needs HDF5 filter {code} {label!r}, not installed here")
 
     def _check_layout(self) -> tuple[str, ...]:
         """The columns that index the episodes: lengths and offsets, or a row's episode and step.

@@ -10,6 +10,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -116,15 +117,13 @@ class StatisticsCache:
 
     def get(self, dataset: Dataset, column: DatasetColumn, *, ddof: int) -> ColumnStatistics:
         """As :func:`column_statistics`; read again once the file has been written to."""
-        return self._get(
-            dataset, (column.name, ddof), lambda: column_statistics(dataset, column, ddof=ddof)
-        )
+        read = partial(column_statistics, dataset, column, ddof=ddof)
+        return self._get(dataset, (column.name, ddof), read)
 
     def percentiles(self, dataset: Dataset, column: DatasetColumn) -> Ends:
         """As :func:`column_percentiles`; read again once the file has been written to."""
-        return self._get(
-            dataset, (column.name, "percentiles"), lambda: column_percentiles(dataset, column)
-        )
+        read = partial(column_percentiles, dataset, column)
+        return self._get(dataset, (column.name, "percentiles"), read)
 
     def _get(self, dataset: Dataset, what: tuple[object, ...], read: Callable[[], T]) -> T:
         identity = dataset.identity()

@@ -97,12 +97,12 @@ def draw_windows(
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
     action_rows = first_row + np.arange(window_steps * skip)  # (n, (h + F) * frameskip)
     window_blocks = _blocks(dataset, task, action_rows, skip, known)  # (n, h + F, width)
-    labels = _labels(task, states)
+    labels = median_split_labels(task.label_features(states))
     if every_endpoint:
-        states, labels = _at_every_frame(dataset, task, frame_rows[:, history:], known) or (
-            states,
-            labels,
-        )
+        with suppress(FailedPrecondition):  # a state before the last is not finite
+            each = [_endpoint_states(dataset, task, at, known) for at in frame_rows[:, history:].T]
+            splits = [median_split_labels(task.label_features(at)) for at in each]
+            states, labels = np.stack(each, axis=1), np.stack(splits, axis=1)
     return DrawnWindows(
         history=history,
         pixels=pixels,
@@ -145,17 +145,10 @@ def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarra
             f"is {source.count}, but the dataset has only {offered} {what} of {windows.span} "
             "environment steps; ask for fewer anchors, shorter windows or a smaller frameskip",
         )
-    random = TorchOrder(source.seed)
+    random, order = TorchOrder(source.seed), np.empty(0, np.int64)
     if source.sample is AnchorSample.EPISODES:
         return windows.of_random_episodes(source.count, random)
-    return _first_windows(windows, source, random)
-
-
-def _first_windows(
-    windows: WindowIndex, source: AnchorSource, random: TorchOrder
-) -> Int64[np.ndarray, "n"]:
-    """The first windows of the permutation over all, or the first of each episode, in order."""
-    order = np.empty(0, np.int64)
+    # The first windows of the permutation over all, or the first of each episode, in order.
     for part in random.permutation(len(windows)):
         order = np.concatenate([order, part])
         if source.one_per_episode:
@@ -164,21 +157,6 @@ def _first_windows(
         if len(order) >= source.count:
             break
     return order[: source.count]
-
-
-def _labels(task: TaskPreset, states: Float64[np.ndarray, "n width"]) -> Int64[np.ndarray, "n"]:
-    return median_split_labels(task.label_features(states))
-
-
-def _at_every_frame(
-    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n future"], known: StatisticsCache
-) -> tuple[np.ndarray, np.ndarray] | None:
-    """States (n, H, width) and labels (n, H) of all future frames; None if one is not finite."""
-    try:
-        frames = [_endpoint_states(dataset, task, at, known) for at in rows.T]
-    except FailedPrecondition:
-        return None
-    return np.stack(frames, axis=1), np.stack([_labels(task, at) for at in frames], axis=1)
 
 
 def _endpoint_states(

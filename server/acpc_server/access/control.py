@@ -27,8 +27,8 @@ AuthContext = Mapping[str, Sequence[bytes]]
 class AccessControl:
     """Identifies callers; without a key file and an authority, every caller may do everything.
 
-    Its files are read when it is made, which raises FailedPrecondition, and again when they change
-    or :meth:`reload` is called; one that cannot be used then leaves what was read before.
+    Its files are read when it is made, which raises FailedPrecondition, and again when they change;
+    one that cannot be used then leaves what was read before.
     """
 
     def __init__(
@@ -46,12 +46,6 @@ class AccessControl:
         self._certified = tls is not None and tls.client_ca is not None
         self.authenticated = self._certified or keys_file is not None
         """Whether callers must say who they are."""
-
-    def reload(self) -> None:
-        """Have every file read again within two seconds. Safe in a signal handler."""
-        for entry in (self._tls, self._keys):
-            if entry is not None:
-                entry.reload()
 
     def port_credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of the port; None when it speaks no TLS.

@@ -50,7 +50,7 @@ class Reloaded(Generic[Value]):
         self, what: str, files: Sequence[Path], load: Callable[[], Value], metrics: Metrics
     ) -> None:
         self._what, self._files, self._load, self._metrics = what, files, load, metrics
-        self._seen: list[tuple[int, ...]] | None = [_stamp(path) for path in files]
+        self._seen = [_stamp(path) for path in files]
         self._value, self._stale = load(), 0
         self._next_look = 0.0
         metrics.access_stale.labels(what).set_function(lambda: (self.value, self._stale)[1])
@@ -67,18 +67,13 @@ class Reloaded(Generic[Value]):
                 self._refresh()
         return self._value
 
-    def reload(self) -> None:
-        """Have the files read again at the next look. Safe in a signal handler."""
-        self._seen = None
-
     def _refresh(self) -> None:
         self._stale = 1  # and stays so if the files cannot be used
         try:
             self._value = self._load()
         except Exception as error:  # noqa: BLE001 - also a bug in a reader leaves what was
-            log.error(
-                "reload_failed", what=self._what, error=getattr(error, "message", repr(error))
-            )
+            why = getattr(error, "message", repr(error))
+            log.error("reload_failed", what=self._what, error=why)
             self._metrics.access_reloads.labels(self._what, "failed").inc()
             return
         log.info("reloaded", what=self._what)

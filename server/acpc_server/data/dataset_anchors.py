@@ -133,11 +133,8 @@ class FileAnchors(Anchors):
 
         FailedPrecondition: the file now holds other actions, or is damaged.
         """
-        if count not in self._variants:
-            self._variants = {count: self._read_variants(count)}
-        return self._variants[count]
-
-    def _read_variants(self, count: int) -> dict[str, np.ndarray]:
+        if count in self._variants:
+            return self._variants[count]
         rows = self._rows[:count]
         with self._reopen() as dataset:
             found = action_variants(
@@ -151,7 +148,8 @@ class FileAnchors(Anchors):
             )
         if not np.array_equal(found.pop("own"), self.action_blocks[:count]):
             raise self._changed(dataset, "actions")
-        return {**found, **super().action_variants(count)}
+        self._variants = {count: {**found, **super().action_variants(count)}}
+        return self._variants[count]
 
     @property
     def held_bytes(self) -> int:

@@ -61,10 +61,6 @@ class AnchorJobSpec(JobSpec, ABC):
         """Return the groups of given views and their digests, if there are any, as JSON."""
         return {"given_views": dict(self.view_digests)} if self.view_digests else {}
 
-    def compared_with(self) -> CheckpointRef | None:
-        """Return the reference checkpoint, if there is one."""
-        return None
-
     @abstractmethod
     def perturbation_digest(self) -> str:
         """sha256 over shifts, draw count and seed."""
@@ -89,7 +85,7 @@ class AnchorJobSpec(JobSpec, ABC):
             self.numeric_mode,
             device,
             checkpoint=self.checkpoint,
-            reference=self.compared_with(),
+            reference=getattr(self, "reference", None),  # a study has none
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},

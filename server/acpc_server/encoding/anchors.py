@@ -121,8 +121,7 @@ class AnchorEncoder:
 
     def _cuts(self, frames: int) -> list[range]:
         """Cut so many frames into runs of whole device calls, of which few are held at a time."""
-        size = self.model.card.image_size
-        card = self.model.card
+        card, size = self.model.card, self.model.card.image_size
         call = frames_per_call(self.engine.device.type, Priority.JOB, card, size, size)
         bytes_each = 3 * size * size * latent_dtype(self.mode).itemsize
         step = call * max(1, PIECE_BYTES // (call * bytes_each))

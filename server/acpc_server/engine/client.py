@@ -110,10 +110,9 @@ class DeviceClient:
         if remaining is not None and context.waits:
             remaining -= min(LAST_SHARE * remaining, LAST_SECONDS)
         try:
-            with context.phase(work.primitive):
-                future = self._queue.put(work, context, asyncio.get_running_loop())
-                async with asyncio.timeout(remaining) as limit:
-                    return await future
+            future = self._queue.put(work, context, asyncio.get_running_loop())
+            async with asyncio.timeout(remaining) as limit:
+                return await future
         except TimeoutError:
             if not limit.expired():  # the model's own
                 raise

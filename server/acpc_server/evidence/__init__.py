@@ -2,7 +2,7 @@
 
 from acpc.evidence import CheckpointSample
 
-from acpc_server.evidence.draws import most_uncertified
+from acpc_server.evidence.exact import most_uncertified
 from acpc_server.evidence.fit import METHOD as FIT_METHOD
 from acpc_server.evidence.fit import FitErrors, Variant, judge_fit
 from acpc_server.evidence.judging import (

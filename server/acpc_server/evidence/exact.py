@@ -1,6 +1,7 @@
-"""Exact bounds of what was drawn by itself from a finite population, without replacement.
+"""Exact bounds of what was drawn by itself: of a finite population, or of endless draws.
 
-Each is given as its ends at the levels of so many resamples, so that one rule reads them all.
+Those of a population are given as their ends at the levels of so many resamples, so that one rule
+reads them all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,28 @@ from scipy import special
 
 _ONE_SIDED = 1.645
 """Standard errors beyond which 5 % lie."""
+_DRAWS_CONFIDENCE = 0.95
+# Above the error of scipy's inverse, relative, which is some 1e-14.
+_INVERSE_ERROR = 1e-12
+
+
+def most_uncertified(draws: int, uncertified: int) -> float:
+    """Bound the share of all draws that are not certified, from above, with 95 % confidence.
+
+    The exact one-sided bound of Clopper and Pearson (Biometrika 26, 1934) in float64, rounded up:
+    the 0.95 quantile of Beta(k + 1, n - k) for ``uncertified`` k of n ``draws``; 1 where k = n.
+
+    It counts draws of one random perturbation with independent keys, on one history and for one
+    choice, whose number was fixed beforehand. Views of a perturbation without chance, and views of
+    the caller's, are no draws and have no bound. It says nothing of other histories, choices or
+    perturbations; nor does a draw that is not certified have to change the choice.
+    """
+    if not 0 <= uncertified <= draws:
+        raise ValueError(f"{uncertified} of {draws} draws")
+    if uncertified == draws:
+        return 1.0
+    quantile = float(special.betaincinv(uncertified + 1, draws - uncertified, _DRAWS_CONFIDENCE))
+    return min(1.0, quantile * (1.0 + _INVERSE_ERROR))
 
 
 def quantile_bounds(

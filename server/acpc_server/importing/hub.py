@@ -95,7 +95,11 @@ class Hub:
             info = json.loads(told)
             commit = str(info["sha"])
             listed = [(str(x["rfilename"]), x.get("size"), x.get("lfs")) for x in info["siblings"]]
-            files = {name: (int(size), _sha(lfs)) for name, size, lfs in listed if size is not None}
+            files = {
+                name: (int(size), "" if lfs is None else str(lfs["sha256"]))
+                for name, size, lfs in listed
+                if size is not None
+            }
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
             raise self._unavailable("an answer that tells no files") from None
         if not COMMIT.fullmatch(commit):
@@ -138,10 +142,6 @@ class Hub:
                 file.write(part)
         if have < size:
             raise self._unavailable(f"{name} ended after {have} of {size} bytes")
-
-
-def _sha(lfs: Any) -> str:  # noqa: ANN401 - of another program
-    return "" if lfs is None else str(lfs["sha256"])
 
 
 def download(

@@ -53,7 +53,6 @@ from acpc_server.numerics import (
     elite_indices,
     fit_proposal,
     horizon_weights,
-    initial_proposal,
     linear_quantile,
     pool_normals,
     sample_pool,
@@ -78,8 +77,7 @@ def check_budget(moment: Moment, budget: CemBudget) -> None:
         "budget.candidates",
     )
     check_held(moment, budget.horizon, "budget.horizon")
-    start = initial_proposal(budget.horizon, moment.card.action_block_dim)
-    pool_cost(moment, start.mean[None])
+    pool_cost(moment, torch.zeros(1, budget.horizon, moment.card.action_block_dim))
 
 
 @dataclass
@@ -153,8 +151,9 @@ class PairedCem:
         moment, encoded, budget = self._moment, self._encoded, self._budget
         rows = (1 + 2 * len(encoded.views)) * budget.candidates
         context.price(pool_calls(moment, rows * budget.iterations, budget.horizon))
-        start = initial_proposal(budget.horizon, moment.card.action_block_dim)
-        clean, *runs = (_Run(start, start.mean) for _ in range(1 + len(encoded.views)))
+        zero = torch.zeros(budget.horizon, moment.card.action_block_dim)
+        start = CemProposal(zero, torch.ones_like(zero))
+        clean, *runs = (_Run(start, zero) for _ in range(1 + len(encoded.views)))
         size = group_size(moment, 2 * budget.candidates, budget.horizon)
         groups = [
             _Group(encoded.views[part], encoded.goals[part], runs[part])

@@ -195,7 +195,14 @@ class JobService:
                 labels["payloads"] = " ".join(payloads)
             # Counting and adding are one act, in this process and on the record.
             with self._reached(), self._record.alone():
-                self._require_room()
+                (waiting, _), limit = self._record.queued(), self._options.max_queued
+                if waiting >= limit:
+                    raise ResourceExhausted(
+                        f"{waiting} jobs are queued and at most {limit} may be; wait until some "
+                        "have run, or cancel some",
+                        reason="TOO_MANY_JOBS",
+                        retry_after=FULL_SECONDS,
+                    )
                 if payloads:
                     self._payloads.keep(payloads)
                 self._record.enqueue(kind.name, job_id, plain, stamp, labels, owner)
@@ -218,16 +225,6 @@ class JobService:
         """
         with self._reached():
             return self._payloads.fill(value, field)
-
-    def _require_room(self) -> None:
-        (waiting, _), limit = self._record.queued(), self._options.max_queued
-        if waiting >= limit:
-            raise ResourceExhausted(
-                f"{waiting} jobs are queued and at most {limit} may be; wait until some have run, "
-                "or cancel some",
-                reason="TOO_MANY_JOBS",
-                retry_after=FULL_SECONDS,
-            )
 
     def find(self, name: str) -> str:
         """Return the id of the job of a name: ``latest``, its request id, or its id.

@@ -150,7 +150,9 @@ def unsafe(filename: str, problem: str) -> UnsafeCheckpoint:
 
 def _records(told: dict[str, Any]) -> dict[str, StoredTensor | str]:
     return {
-        name: x if isinstance(x, str) else StoredTensor(*x[:4], tuple(x[4]), tuple(x[5]))
+        name: x
+        if isinstance(x, str)
+        else StoredTensor(x[0], x[1], x[2], x[3], tuple(x[4]), tuple(x[5]))
         for name, x in told.items()
     }
 

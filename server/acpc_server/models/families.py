@@ -15,7 +15,7 @@ from torch import nn
 
 from acpc_server.models import parts
 from acpc_server.models.backbones import build_backbone, build_encoder, rename_old_layers
-from acpc_server.models.config import JsonObject, Part, bad_config, parse_config
+from acpc_server.models.config import OPTIONS_NAME, JsonObject, Part, bad_config, parse_config
 from acpc_server.models.folder import CheckpointLimits
 from acpc_server.models.frozen import FrozenJepa, FrozenPreJepa, ModelCard
 from acpc_server.models.jepa import Embedder, Predictor, ProjectionMlp, SlotEmbedder
@@ -83,7 +83,7 @@ class Family(Generic[Config, Options, Network]):
         Raises UnsafeCheckpoint: Any of the checks fails; the message names the key.
         """
         parsed = parse_config(self.config, config)
-        options = state.parse_options(self.options)
+        options = parse_config(self.options, state.options, filename=OPTIONS_NAME)
         with torch.device("meta"):
             network = self.network(parsed, options)
         count = count_parameters(network, limits)

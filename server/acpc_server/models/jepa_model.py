@@ -133,7 +133,7 @@ class JepaRollout:
             positions = F.linear(positions.double(), weight, bias).to(positions)
         self.weights: Weights = (
             positions,
-            tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),  # type: ignore[misc]
+            tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),
             affine(f"{at}.norm"),
             affine(f"{at}.output_proj"),
             head,

@@ -157,7 +157,10 @@ class ViT(nn.Module):
             Layer(width, heads, hidden, config.layer_norm_eps, scaled) for _ in range(depth)
         )
         self.layernorm = nn.LayerNorm(width, eps=config.layer_norm_eps)
-        self.apply(_init_linear)
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv2d):
+                nn.init.trunc_normal_(module.weight, std=INIT_STD)
+                nn.init.zeros_(module.bias)  # type: ignore[arg-type]
 
     def patches(self, frames: Float[Tensor, "n 3 h w"]) -> Float[Tensor, "n patches width"]:
         """Patch tokens after the final norm, in row-major order."""
@@ -186,10 +189,3 @@ def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor,
 
 def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
     return residual + (x if scale is None else x * scale)
-
-
-def _init_linear(module: nn.Module) -> None:
-    if isinstance(module, nn.Linear | nn.Conv2d):
-        nn.init.trunc_normal_(module.weight, std=INIT_STD)
-        if module.bias is not None:
-            nn.init.zeros_(module.bias)

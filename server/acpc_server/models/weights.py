@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from acpc_server.errors import UnsafeCheckpoint, shortage
 from acpc_server.models.archive import Archive, ByteSource, read_directory
-from acpc_server.models.config import OPTIONS_NAME, Config, JsonObject, parse_config
+from acpc_server.models.config import OPTIONS_NAME, JsonObject
 from acpc_server.models.folder import CheckpointLimits
 
 log = structlog.get_logger("acpc.models")
@@ -62,10 +62,6 @@ class StateReader:
     _backbone: StateReader | None = None
     read: str = ""
     """Of a file with several sets of weights, once read: which was taken, and which were not."""
-
-    def parse_options(self, kind: type[Config]) -> Config:
-        """Validate ``acpc.json``; raises UnsafeCheckpoint, as :func:`parse_config`."""
-        return parse_config(kind, self.options, filename=OPTIONS_NAME)
 
     @cached_property
     def tensors(self) -> StateDict:

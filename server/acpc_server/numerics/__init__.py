@@ -17,7 +17,6 @@ from acpc_server.numerics.keyed_random import (
     key_words,
     keyed_generator,
     philox_words,
-    standard_normals,
 )
 from acpc_server.numerics.local import local_geometry
 from acpc_server.numerics.normals import normals_from
@@ -36,7 +35,6 @@ from acpc_server.numerics.quantiles import linear_quantile, linear_quantiles
 from acpc_server.numerics.updates import (
     CemProposal,
     fit_proposal,
-    initial_proposal,
     pool_normals,
     sample_pool,
 )

@@ -204,7 +204,10 @@ def pool_bounds(
         perturbed_costs=perturbed_square / divisor,
         displacements=displacements,
         bounds=bounds.masked_fill(unmoved & (slack == 0), 0.0),
-        lower=_or_minus_infinity(_below(clean_square * (1 - guard) - floor - bound_upper)),
+        # What overflows, infinity less infinity, has no bound but this.
+        lower=_below(clean_square * (1 - guard) - floor - bound_upper).nan_to_num(
+            nan=-math.inf, posinf=math.inf, neginf=-math.inf
+        ),
         upper=(clean_upper + bound_upper) * (1 + guard),
         reach=reach,
         slack=added.expand_as(reach),
@@ -372,11 +375,6 @@ def _above(values: Tensor) -> Tensor:
 def _below(values: Tensor) -> Tensor:
     """Return the next float64 towards minus infinity: at most the exact value that was rounded."""
     return torch.nextafter(values, values.new_tensor(-math.inf))
-
-
-def _or_minus_infinity(lower: Tensor) -> Tensor:
-    """Replace what overflows, infinity less infinity, by a bound that holds."""
-    return lower.nan_to_num(nan=-math.inf, posinf=math.inf, neginf=-math.inf)
 
 
 def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, moved_goal: Tensor) -> None:

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int64
+from jaxtyping import Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
@@ -59,15 +59,6 @@ def keyed_generator(
         "uinteger": 0,
     }
     return np.random.Generator(bits)
-
-
-def standard_normals(
-    generator: np.random.Generator, shape: Sequence[int], device: torch.device
-) -> Float[Tensor, "..."]:
-    """Draw float32 standard normals on the CPU in C order and move them to ``device``."""
-    normals = np.empty(tuple(shape), np.float32)
-    generator.standard_normal(dtype=np.float32, out=normals)
-    return torch.from_numpy(normals).to(device)
 
 
 def host_philox(key: Key, *, first: int = 1, stream: int = 0) -> np.random.Philox:

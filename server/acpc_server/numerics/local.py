@@ -19,13 +19,14 @@ radius small, so they say nothing about robustness alone.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Float32, Float64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.consistency import acpc, step_distances
-from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
+from acpc_server.numerics.keyed_random import keyed_generator
 from acpc_server.numerics.pixels import IMAGENET_STD, resize_shorter
 
 _DOMAIN = b"acpc/probe/1\0"
@@ -50,7 +51,8 @@ def gaussian_probe(
 ) -> Float32[Tensor, "..."]:
     """Draw independent standard normals; InvalidArgument unless all numbers are uint64."""
     key = {"seed": seed, "anchor": anchor, "probe": probe}
-    return standard_normals(keyed_generator(_DOMAIN, key, "gaussian"), shape, torch.device("cpu"))
+    generator = keyed_generator(_DOMAIN, key, "gaussian")
+    return torch.from_numpy(generator.standard_normal(tuple(shape), np.float32))
 
 
 def pixel_direction(

@@ -49,11 +49,6 @@ class Pairing:
         """Number of anchors with a partner."""
         return int((self.partner >= 0).sum())
 
-    @property
-    def skipped(self) -> int:
-        """Number of anchors without one."""
-        return len(self.partner) - self.eligible
-
     def skip_reasons(self, labels: Int64[Tensor, "n"]) -> Int64[Tensor, "n"]:
         """Return a ``SkipReason`` for every anchor; ``labels`` are those it was paired by."""
         alike = bool((labels == labels[0]).all())

@@ -35,13 +35,14 @@ above 1 are scaled by 2^-64, so that no difference of costs and no temperature o
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float32, Float64, Int64
 from torch import Tensor
 
 from acpc_server.errors import InvalidArgument
 from acpc_server.numerics.cost_bounds import Certificate, PoolBounds, elite_certificate
-from acpc_server.numerics.keyed_random import keyed_generator, standard_normals
+from acpc_server.numerics.keyed_random import keyed_generator
 
 UNIT = 2.0**-53
 SCALE = 2.0**400  # of weights
@@ -56,11 +57,6 @@ class CemProposal:
     std: Float32[Tensor, "horizon width"]
 
 
-def initial_proposal(horizon: int, width: int) -> CemProposal:
-    """Return mean 0 and standard deviation 1, where every run starts."""
-    return CemProposal(torch.zeros(horizon, width), torch.ones(horizon, width))
-
-
 def pool_normals(
     seed: int, iteration: int, *, candidates: int, horizon: int, width: int
 ) -> Float32[Tensor, "{candidates} {horizon} {width}"]:
@@ -69,7 +65,8 @@ def pool_normals(
     Runs that share a seed share their numbers. InvalidArgument where a number is not a uint64.
     """
     generator = keyed_generator(_DOMAIN, {"seed": seed, "iteration": iteration})
-    return standard_normals(generator, (candidates, horizon, width), torch.device("cpu"))
+    shape = candidates, horizon, width
+    return torch.from_numpy(generator.standard_normal(shape, np.float32))
 
 
 def sample_pool(

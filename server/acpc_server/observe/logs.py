@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -24,7 +25,7 @@ class _Handler(logging.StreamHandler[Any]):
     No call waits for another thread or for the disk.
     """
 
-    def __init__(self, render: Processor) -> None:
+    def __init__(self, render: Callable[..., str]) -> None:
         super().__init__(sys.stderr)
         self._render = render
         self._waiting: deque[dict[str, Any]] = deque()
@@ -81,7 +82,7 @@ def configure_logs(level: str, style: str) -> None:
     text = structlog.dev.ConsoleRenderer(
         colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
     )
-    render: Processor = structlog.processors.JSONRenderer() if style == "json" else text
+    render: Any = structlog.processors.JSONRenderer() if style == "json" else text
     last = [structlog.processors.format_exc_info, render] if style == "json" else [render]
     handler = _Handler(render)
     handler.setFormatter(

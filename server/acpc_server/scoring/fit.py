@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -57,12 +56,6 @@ def foreign_rows(trajectory: Int64[np.ndarray, "stop"], rows: range) -> Int64[np
     return np.array(found, np.int64)
 
 
-def _batched(names: Iterable[str], size: int) -> Iterator[list[str]]:
-    left = iter(names)
-    while part := list(islice(left, size)):
-        yield part
-
-
 def shard_errors(
     anchors: Anchors,
     clean: Tensor,
@@ -92,7 +85,8 @@ def shard_errors(
     variants["foreign"] = np.concatenate(
         [past, anchors.action_blocks[other, history - 1 :]], axis=1
     )
-    for names in _batched(variants, at_once):
+    listed = [*variants]
+    for names in (listed[at : at + at_once] for at in range(0, len(listed), at_once)):
         histories = clean[:count, :history].repeat(len(names), 1, 1)
         blocks = np.concatenate([variants[name] for name in names])
         rolled = rollout(histories, torch.from_numpy(blocks))

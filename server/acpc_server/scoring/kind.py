@@ -13,7 +13,6 @@ from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, 
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
-from acpc_server.models import FrozenWorldModel
 from acpc_server.perturb import check_drawing, perturb_frames
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
@@ -56,8 +55,12 @@ class ScoreJobKind(AnchorJobKind):
         if not isinstance(spec.perturbation, GivenViews):
             with below(f"perturbation.{spec.perturbation.kind}"):
                 perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
+        source = "anchor_set" if isinstance(spec.anchors, AnchorSetSource) else "dataset.count"
+        views, endpoints = "the views of one anchor", "the endpoints of all anchors"
         for model in models.values():
-            self._check_latents(spec, model)
+            asked = self.engine, model, spec.numeric_mode
+            check_latents(*asked, latents_held(model.card, spec), "protocol.draws", views)
+            check_latents(*asked, spec.anchors.count, source, endpoints)
         self.readers.check(spec.anchors, card, history=card.history, horizon=spec.protocol.horizon)
 
     def within(self, spec: ScoreSpec) -> ScoreSpec:
@@ -72,16 +75,6 @@ class ScoreJobKind(AnchorJobKind):
         if looks is not None and looks.batch > count:
             looks = replace(looks, batch=count)
         return replace(spec, anchors=replace(source, count=count), until_decided=looks)
-
-    def _check_latents(self, spec: ScoreSpec, model: FrozenWorldModel) -> None:
-        """Reject more than one anchor, and the endpoints of all of them, may hold."""
-        source = "anchor_set" if isinstance(spec.anchors, AnchorSetSource) else "dataset.count"
-        asked = (
-            (latents_held(model.card, spec), "protocol.draws", "the views of one anchor"),
-            (spec.anchors.count, source, "the endpoints of all anchors"),
-        )
-        for count, field, what in asked:
-            check_latents(self.engine, model, spec.numeric_mode, count, field, what)
 
     def count_steps(self, spec: ScoreSpec) -> int:
         """Count one step to read the anchors, one per shard, one summary per checkpoint.

@@ -3,12 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 from acpc.contract import AnchorPreview, AnchorPreviews, GivenViews
 from torch import Tensor
 
-from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorReaders, given_inputs
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import unpack
@@ -35,7 +33,7 @@ def preview_anchors(
     anchors = readers.reopen(
         spec.anchors, result["anchors"], history=seen["history"], horizon=spec.protocol.horizon
     )
-    partner = unpack(result["checkpoint"]["partner"])
+    partner, shift = unpack(result["checkpoint"]["partner"]), spec.perturbation
 
     def history(index: int) -> Tensor:
         frames = anchors.read_frames(index, index + 1)[0, : anchors.history]
@@ -51,23 +49,17 @@ def preview_anchors(
                 f"pictures of {len(indices)} anchors are {total} bytes, over {MAX_PICTURE_BYTES}; "
                 f"ask for {max(1, MAX_PICTURE_BYTES // (3 * clean.numel()))} at a time",
             )
-        perturbed = _perturbed(anchors, spec, index, draw, clean)
-        other = None if partner[index] < 0 else _picture(history(int(partner[index])))
-        previews.append(AnchorPreview(index, _picture(clean), _picture(perturbed), other))
+        if isinstance(shift, GivenViews):
+            perturbed = given_inputs(anchors, index, shift, [draw], clean)[0]
+        else:
+            seed, anchor = spec.protocol.seed, int(anchors.anchor_ids[index])
+            perturbed = perturb_frames(clean, shift, seed=seed, anchor=anchor, draw=draw)
+        row, other = int(partner[index]), None
+        if row >= 0:
+            other = to_pixels(history(row)).numpy()
+        shown = to_pixels(clean).numpy(), to_pixels(perturbed).numpy(), other
+        previews.append(AnchorPreview(index, *shown))
     return AnchorPreviews(tuple(previews))
-
-
-def _perturbed(anchors: Anchors, spec: ScoreSpec, index: int, draw: int, clean: Tensor) -> Tensor:
-    shift = spec.perturbation
-    if isinstance(shift, GivenViews):
-        return given_inputs(anchors, index, shift, [draw], clean)[0]
-    return perturb_frames(
-        clean, shift, seed=spec.protocol.seed, anchor=int(anchors.anchor_ids[index]), draw=draw
-    )
-
-
-def _picture(model_input: Tensor) -> np.ndarray:
-    return to_pixels(model_input).numpy()
 
 
 def _check(spec: ScoreSpec, indices: Sequence[int], draw: int) -> None:

@@ -30,7 +30,6 @@ from acpc.contract import (
     unless_misfit,
 )
 from jaxtyping import Float64, Int64
-from torch import Tensor
 
 from acpc_server import evidence
 from acpc_server.encoding import receipt_from_json
@@ -52,6 +51,7 @@ def summarise_checkpoint(
     ``check`` is called between blocks of work and may raise to end it.
     """
     protocol = spec.protocol
+    horizon_radius = torch.from_numpy(record.horizon_radius)
     radius = torch.from_numpy(record.draw_radius)  # (n, M)
     ir_raw = screening.invariance_radius(radius, protocol.quantile)
     eligible = int((partner >= 0).sum())
@@ -64,7 +64,15 @@ def summarise_checkpoint(
         "median_latent_distance": screening.median_latent_distance(
             torch.from_numpy(record.endpoint_latents), check
         ),
-        "summaries": _summaries(spec, torch.from_numpy(record.horizon_radius)),
+        "summaries": [
+            {
+                "horizon": horizon,
+                "quantile": quantile,
+                "ir_raw": screening.invariance_radius(own[:, None], quantile),
+            }
+            for horizon, own in zip(spec.horizons(), horizon_radius.T, strict=True)
+            for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
+        ],
         "radius": pack(radius.mean(dim=1).numpy()),
         "motion_scale": pack(record.motion_scale),
         "different_state_distance": pack(distances),
@@ -72,20 +80,6 @@ def summarise_checkpoint(
         "draw_radius": pack(record.draw_radius),
         "step_radius": pack(record.step_radius),
     }
-
-
-def _summaries(spec: ScoreSpec, horizon_radius: Tensor) -> list[dict[str, Any]]:
-    """Compute raw IR at every horizon and quantile asked for."""
-    protocol = spec.protocol
-    return [
-        {
-            "horizon": horizon,
-            "quantile": quantile,
-            "ir_raw": screening.invariance_radius(radius[:, None], quantile),
-        }
-        for horizon, radius in zip(spec.horizons(), horizon_radius.T, strict=True)
-        for quantile in dict.fromkeys((*protocol.extra_quantiles, protocol.quantile))
-    ]
 
 
 def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:

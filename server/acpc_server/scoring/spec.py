@@ -86,10 +86,6 @@ class ScoreSpec(AnchorJobSpec):
         """Return the horizons of raw IR, each once; the main one last unless asked for."""
         return list(dict.fromkeys((*self.protocol.extra_horizons, self.protocol.horizon)))
 
-    def compared_with(self) -> CheckpointRef | None:
-        """Return the reference checkpoint, if there is one."""
-        return self.reference
-
     def parameters(self) -> dict[str, object]:
         """Return the protocol, how windows are drawn, thresholds, how sure it is made, the fit."""
         return {

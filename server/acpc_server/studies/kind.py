@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 from typing import Any
 
 from acpc.contract import (
@@ -25,6 +24,7 @@ from acpc_server.encoding import (
 from acpc_server.engine import held_rows, require_mode
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
+from acpc_server.models import ModelCard
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
@@ -89,19 +89,26 @@ class StudyJobKind(AnchorJobKind):
     def run(self, spec: StudySpec, stamp: str, step: Step, context: RequestContext) -> Json:
         """Every step of a study, in order; see :class:`~acpc_server.jobs.JobKind`."""
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
-        measure = partial(self._shard, spec, opened, context)
+
+        def measure(rows: tuple[int, int]) -> Json:
+            measurement, card = self._measurement(spec, opened), self._card(spec)
+            size = held_rows(card, measurement.latents_each(spec.study, card))
+            runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
+            return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
+
         measured = step.each(f"measuring {spec.study.kind}", measure, spec.shards())
         parts = [StudyTable.from_json(part) for part in measured]
         measurement = self._measurement(spec, opened)
         table = measurement.conclude(StudyTable.join(parts))
-        read = self.loaded(spec.checkpoint).model.card.weights_read
-        return {
-            **table.to_json(),
-            "receipt": spec.receipt(opened["digest"], self.engine.device, read).to_dict(),
-        }
+        read = self._card(spec).weights_read
+        receipt = spec.receipt(opened["digest"], self.engine.device, read)
+        return {**table.to_json(), "receipt": receipt.to_dict()}
+
+    def _card(self, spec: StudySpec) -> ModelCard:
+        return self.loaded(spec.checkpoint).model.card
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
-        history, horizon = self._window(spec)
+        history, horizon = _measures(spec).window(spec.study, self._card(spec))
         with context.phase("read"):
             _, identity = self.readers.open(
                 spec.anchors, stamp, history=history, horizon=horizon, check=context.check
@@ -110,24 +117,8 @@ class StudyJobKind(AnchorJobKind):
         self._measurement(spec, identity)
         return identity
 
-    def _window(self, spec: StudySpec) -> tuple[int, int]:
-        return _measures(spec).window(spec.study, self.loaded(spec.checkpoint).model.card)
-
-    def _shard(
-        self, spec: StudySpec, opened: Json, context: RequestContext, rows: tuple[int, int]
-    ) -> Json:
-        """The rows of one shard of anchors."""
-        start, stop = rows
-        measurement = self._measurement(spec, opened)
-        card = self.loaded(spec.checkpoint).model.card
-        size = held_rows(card, measurement.latents_each(spec.study, card))
-        runs = [(first, min(first + size, stop)) for first in range(start, stop, size)]
-        return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
-
     def _measurement(self, spec: StudySpec, opened: Json) -> StudyMeasurement[Any]:
-        history, horizon = self._window(spec)
+        history, horizon = _measures(spec).window(spec.study, self._card(spec))
         anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
-        checkpoint = self.loaded(spec.checkpoint)
-        return _measures(spec)(
-            Bench(self.engine, checkpoint, anchors, spec.numeric_mode), spec.study
-        )
+        bench = Bench(self.engine, self.loaded(spec.checkpoint), anchors, spec.numeric_mode)
+        return _measures(spec)(bench, spec.study)

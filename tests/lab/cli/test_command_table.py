@@ -111,6 +111,8 @@ SHOWN = [
         script=[ended(PASSED, PASSED)]),
     Row("limit trained --reference plain --anchor-set d --shift blur:3,5", 4,
         err=("^error: INTERNAL: it broke",), script=[operation(NAME, error=BROKE)]),
+    Row("check-fit trained --anchor-set d", 4, err=("^error: INTERNAL: it broke",),
+        script=[operation(NAME, error=BROKE)]),
     Row("show job mine --out score.json", 4, err=("^error: INTERNAL: it broke",),
         script=[operation(NAME, error=BROKE)]),
     Row("show job mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),

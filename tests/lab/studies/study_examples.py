@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from acpc_lab.studies import STUDIES, Evidence
 from acpc_lab.studies.drift import CONTROLS
-from acpc_lab.studies.geometry import measure
+from acpc_lab.studies.geometry import GeometryParameters, embedded, measure
 from threshold_reference import Cells
 
 Columns = dict[str, Any]
@@ -120,6 +120,14 @@ def geometry_columns(*by_level: tuple[np.ndarray, np.ndarray]) -> tuple[Columns,
             part |= {f"{space}_{name}": values for name, values in vars(found).items()}
         parts.append(part)
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}, arrays
+
+
+def geometry() -> Evidence:
+    """A small geometry study with representations and their t-SNE coordinates."""
+    columns, arrays = geometry_columns(clouds(0, 0.1, 12))
+    picture: Columns = {"highlighted": 5, "perplexity": 10.0}
+    placed = embedded(arrays, GeometryParameters(**picture))
+    return evidence("geometry", columns, placed, **picture)
 
 
 def horizon_columns() -> Columns:

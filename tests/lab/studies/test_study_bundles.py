@@ -14,8 +14,7 @@ from acpc_lab.studies import STUDIES, Evidence, bundle, paper
 from acpc_lab.studies.bundle import verify
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from study_examples import clouds, geometry_columns
-from study_examples import evidence as study
+from study_examples import geometry
 
 
 def write(folder: Path, evidence: Evidence, **options: Any) -> bundle.Bundle:
@@ -57,9 +56,11 @@ def test_two_bundles_of_one_study_are_equal_byte_by_byte(whole: Path, tmp_path: 
 
 @pytest.mark.process
 def test_arrays_travel_and_are_drawn_again(tmp_path: Path) -> None:
-    evidence = study("geometry", *geometry_columns(clouds(0, 0.1, 12)))
+    evidence = geometry()
     held = bundle.draw(write(tmp_path / "geometry", evidence), evidence)
-    assert set(held.figures) == {"figures/numbers.png", "figures/numbers.svg"}
+    assert set(held.figures) == {
+        f"figures/{n}.{s}" for n in ("numbers", "tsne") for s in ("png", "svg")
+    }
     assert "rows.csv" in held.files
     assert verify(held.folder).difference is None
     read = bundle.read(held.folder)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from acpc_client.errors import ArgumentError
 from acpc_lab.studies import STUDIES, ShiftRows, chosen_elsewhere, gain_interval, success_interval
-from acpc_lab.studies.geometry import measure
+from acpc_lab.studies.geometry import envelope, measure
 from acpc_lab.studies.shifts import ShiftPair
 from acpc_lab.studies.statistics import average_ranks, spearman
 from hypothesis import given
@@ -52,6 +52,16 @@ def test_geometry_summaries_are_medians_and_shares_of_the_anchors() -> None:
         assert item.disjoint * 128 == one.disjoint.sum()
     loose, _, tight, _ = found.spaces
     assert tight.median_ratio < loose.median_ratio and tight.disjoint > loose.disjoint
+
+
+def test_the_envelope_encloses_its_share_of_a_gaussian() -> None:
+    random = np.random.default_rng(4)
+    points = random.normal(size=(40_000, 2)) @ np.array([[2.0, 1.5], [0.0, 0.4]]) + [3, -1]
+    centre, width, height, angle = envelope(points, 0.90)
+    turn = math.radians(angle)
+    along = np.array([[math.cos(turn), math.sin(turn)], [-math.sin(turn), math.cos(turn)]])
+    inside = ((points - centre) @ along.T / (np.array([width, height]) / 2)) ** 2
+    assert (inside.sum(axis=1) <= 1).mean() == pytest.approx(0.90, abs=0.01)
 
 
 def test_sensitivities_and_their_ratios_have_the_errors_of_paired_samples() -> None:

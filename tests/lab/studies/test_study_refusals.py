@@ -102,6 +102,8 @@ def test_representations_must_fit_their_rows_and_each_other() -> None:
         ("planner", {"reading": "mine"}, "reading: found 'mine', wanted one of paper, released"),
         ("planner", {"pool": "middle"}, "pool: found 'middle', wanted one of last, first"),
         ("planner", {"distance": "sum"}, "distance: found 'sum', wanted one of acpc, displacement"),
+        ("geometry", {"highlighted": 0}, "highlighted: found 0"),
+        ("geometry", {"envelope": 1.0}, "envelope: found 1.0"),
         ("horizons", {"quantile": 1.5}, "quantile: found 1.5"),
         ("collapse", {"distance_share": 1.0}, r"distance_share: found 1.0.*\(0, 1\)"),
         ("shifts", {"gain": 0.0}, "gain: found 0.0"),

@@ -131,14 +131,6 @@ def test_the_kept_actions_hold_nan_only_where_the_file_does(tmp_path: Path) -> N
     assert (zeroed == 0).any()
 
 
-def test_the_choice_depends_on_the_seed_and_counts_are_nested(tmp_path: Path) -> None:
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    ids = select(tmp_path).anchor_ids
-    np.testing.assert_array_equal(select(tmp_path, count=10).anchor_ids, ids[:10])
-    assert select(tmp_path, seed=1).anchor_ids.tolist() != ids.tolist()
-    assert select(tmp_path, seed=2**64 - 1).anchor_ids.size == COUNT
-
-
 def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     windows = listed_windows(15)

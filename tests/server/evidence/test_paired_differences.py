@@ -126,20 +126,6 @@ def test_intervals_hold_the_truth(name: str) -> None:
     assert min(covers.values()) > 0.895, covers
 
 
-@pytest.mark.nightly
-def test_without_trajectories_they_would_not() -> None:
-    """Sixty anchors of six trajectories taken for sixty samples: far too narrow."""
-    population = replace(CLUSTERED, per_trajectory=10, within=0.9, common=0.2)
-    true, generator = paired_truth(population), np.random.default_rng(9)
-    missed = 0
-    for _ in range(200):
-        first, second, against = trio(population, generator)
-        apart = replace(first, trajectory=np.arange(population.anchors))
-        _, interval = paired_differences(apart, second, against, PROTOCOL, OPTIONS)["ir_raw"]
-        missed += not interval.lower <= true["ir_raw"] <= interval.upper
-    assert missed > 40
-
-
 def test_where_raw_ir_jumps_a_difference_of_sr_is_not_surer_than_both_raw_ir() -> None:
     """Six and fourteen of 100 radii are 1, so either raw IR may lie on the other side of 0.9."""
     distance, anchors = np.where(np.arange(100) % 2, 3.0, 0.6), np.arange(100)

@@ -177,17 +177,6 @@ def test_weights_alone_take_their_numbers_from_the_config(
     check_same(folder, model)
 
 
-def test_averages_beside_the_weights_are_told_of(tmp_path: Path) -> None:
-    model, path = world_model(), tmp_path / "lewm.pt"
-    averages = {name: torch.zeros_like(x) for name, x in model.state_dict().items()}
-    torch.save({"state_dict": model.state_dict(), "ema": averages}, path)
-    (tmp_path / "config.yaml").write_text(json.dumps(FLAT))
-    folder = imported(path, tmp_path / "new")
-    told = source(folder)
-    assert told["weights"]["weights.pt"]["left_out"] == ["ema"]
-    check_same(folder, model)
-
-
 @pytest.mark.parametrize("key", ["current_model_state", "callbacks.EMA.ema_state_dict"])
 def test_a_file_of_several_weights_says_which_were_taken(tmp_path: Path, key: str) -> None:
     """Lightning's WeightAveraging puts the average into state_dict; older callbacks nest it."""
@@ -204,6 +193,7 @@ def test_a_file_of_several_weights_says_which_were_taken(tmp_path: Path, key: st
     done = run(path, tmp_path / "first")
     said = f"takes the weights at state_dict; it also holds {key}, which --weights-key takes"
     assert said in done.output
+    assert source(tmp_path / "first")["weights"]["weights.pt"]["left_out"] == [key]
     check_same(tmp_path / "first", model)
     folder = imported(path, "--weights-key", key, tmp_path / "second")
     assert source(folder)["weights"]["weights.pt"]["lies_at"] == key

@@ -1,6 +1,5 @@
 """Pools that wait together share no device call: each has the bits it has alone."""
 
-from concurrent.futures import Future
 from functools import partial
 
 import numpy as np
@@ -14,9 +13,9 @@ from acpc.contract import (
     PoolCertificate,
     RandomShift,
 )
-from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
+from acpc_server.errors import AcpcError
 from acpc_server.interactive import Moment, Planner
-from planning_world import PlanningWorld, certify_pool, drawn, moment, pool
+from planning_world import PlanningWorld, certify_pool, context, drawn, moment, pool
 from shared_call import together
 
 Question = tuple[PlanStart, NDArray[np.float32]]
@@ -28,40 +27,9 @@ def prepared(world: PlanningWorld, request: PlanStart) -> Moment:
     return planner.prepare(world.checkpoint(), request)
 
 
-def answers(
-    world: PlanningWorld,
-    *asked: tuple[Moment, NDArray[np.float32]],
-    cancelled: int | None = None,
-) -> list[Future[PoolCertificate]]:
-    asks = [partial(certify_pool, *one) for one in asked]
-    return together(world.engine, asks, cancelled)
-
-
 def alone(world: PlanningWorld, question: Question) -> PoolCertificate:
     request, candidates = question
-    (answer,) = answers(world, (prepared(world, request), candidates))
-    return answer.result(0)
-
-
-def test_a_pool_that_fails_fails_alone(world: PlanningWorld) -> None:
-    wild = pool(2)
-    wild[0] = 1e30
-    blurred = moment(1, views=drawn(GaussianBlur(kernel_size=99), draws=1))
-    requests = [moment(0), blurred, moment(2), moment(3), moment(4)]
-    sessions = [prepared(world, request) for request in requests]
-    pools = [pool(0), pool(1), wild, pool(3), pool(4)]
-    asked = zip(sessions, pools, strict=True)
-    good, misfit, diverged, gone, last = answers(world, *asked, cancelled=3)
-    with pytest.raises(InvalidArgument) as caught:
-        misfit.result(0)
-    assert caught.value.field == "perturbations.specs[0].gaussian_blur.kernel_size"
-    with pytest.raises(FailedPrecondition) as not_finite:
-        diverged.result(0)
-    assert not_finite.value.reason == "PREDICTION_NOT_FINITE"
-    with pytest.raises(Cancelled):
-        gone.result(0)
-    assert good.result(0) == alone(world, (requests[0], pools[0]))
-    assert last.result(0) == alone(world, (requests[4], pools[4]))
+    return certify_pool(prepared(world, request), candidates, context())
 
 
 # The last two do not fit the frames.

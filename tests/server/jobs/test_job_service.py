@@ -192,9 +192,3 @@ def test_a_database_that_cannot_be_opened_is_a_refusal(desk: Desk, url: str) -> 
     with pytest.raises(FailedPrecondition, match="job record"):
         desk.started(database_url=url)
     assert desk.started().list(0, 10) == [], "the refusal leaves nothing behind"
-
-
-def test_a_state_folder_is_one_servers(desk: Desk) -> None:
-    desk.started()
-    with pytest.raises(FailedPrecondition, match="another server runs on the state folder"):
-        desk.service().start()

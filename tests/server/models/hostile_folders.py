@@ -49,34 +49,44 @@ class Ref(NamedTuple):
     weights: str = ""
 
 
+SOUND = Ref(NAME)
+
+
+def set_at(config: Any, path: str, value: object) -> None:
+    """Set the key at a dotted path of a config, or drop it."""
+    *steps, last = path.split(".")
+    for step in steps:
+        config = config[step]
+    config[last] = value
+    if value is DROP:
+        del config[last]
+
+
 def config_edit(path: str, value: object) -> Callable[[Path], Ref]:
     """A sound folder but for one config key, ``encoder.size``, set to ``value``, or absent."""
 
     def build(root: Path) -> Ref:
         config = public_config()
-        *steps, last = path.split(".")
-        node: Any = config
-        for step in steps:
-            node = node[step]
-        node[last] = value
-        if value is DROP:
-            del node[last]
+        set_at(config, path, value)
         write_checkpoint(root / NAME, config, random_state_dict(public_config()))
-        return Ref(NAME)
+        return SOUND
+
+    return build
+
+
+def changed(change: Callable[[Path], object], ref: Ref = SOUND) -> Callable[[Path], Ref]:
+    """A sound folder but for a change of it."""
+
+    def build(root: Path) -> Ref:
+        change(write_checkpoint(root / NAME))
+        return ref
 
     return build
 
 
 def config_text(text: str | bytes) -> Callable[[Path], Ref]:
-    """Sound weights beside other bytes as config.json."""
-
-    def build(root: Path) -> Ref:
-        write_checkpoint(root / NAME)
-        data = text.encode() if isinstance(text, str) else text
-        (root / NAME / "config.json").write_bytes(data)
-        return Ref(NAME)
-
-    return build
+    data = text.encode() if isinstance(text, str) else text
+    return changed(lambda folder: (folder / "config.json").write_bytes(data))
 
 
 def state_edit(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], Ref]:
@@ -84,8 +94,8 @@ def state_edit(edit: Callable[[dict[str, Any]], object]) -> Callable[[Path], Ref
 
     def build(root: Path) -> Ref:
         state = random_state_dict(public_config())
-        changed = edit(state)
-        write_checkpoint(root / NAME, state=state if changed is None else changed)
+        edited = edit(state)
+        write_checkpoint(root / NAME, state=state if edited is None else edited)
         return Ref(NAME)
 
     return build
@@ -95,11 +105,8 @@ def set_tensor(name: str, value: object) -> Callable[[Path], Ref]:
     return state_edit(lambda state: state.update({name: value}))
 
 
-def drop_tensor(name: str) -> Callable[[Path], Ref]:
-    def edit(state: dict[str, Any]) -> None:
-        del state[name]
-
-    return state_edit(edit)
+def drop_qkv(state: dict[str, Any]) -> None:
+    del state[QKV]
 
 
 def poke(name: str, value: float) -> Callable[[Path], Ref]:
@@ -114,34 +121,27 @@ def poke(name: str, value: float) -> Callable[[Path], Ref]:
 def weights_bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], Ref]:
     """A sound folder but for a change of the bytes of weights.pt."""
 
-    def build(root: Path) -> Ref:
-        file = write_checkpoint(root / NAME) / "weights.pt"
+    def edit(folder: Path) -> None:
+        file = folder / "weights.pt"
         file.write_bytes(change(file.read_bytes()))
-        return Ref(NAME)
 
-    return build
+    return changed(edit)
 
 
 def safetensors_bytes(change: Callable[[bytes], bytes]) -> Callable[[Path], Ref]:
     """The same for weights.safetensors."""
 
-    def build(root: Path) -> Ref:
-        (write_checkpoint(root / NAME) / "weights.pt").unlink()
+    def edit(folder: Path) -> None:
+        (folder / "weights.pt").unlink()
         data = safetensors.torch.save(dict(random_state_dict(public_config())))
-        (root / NAME / "weights.safetensors").write_bytes(change(data))
-        return Ref(NAME)
+        (folder / "weights.safetensors").write_bytes(change(data))
 
-    return build
+    return changed(edit)
 
 
 def reference(name: str, weights: str = "") -> Callable[[Path], Ref]:
     """A sound folder, asked for by another reference."""
-
-    def build(root: Path) -> Ref:
-        write_checkpoint(root / NAME)
-        return Ref(name, weights)
-
-    return build
+    return changed(lambda _: None, Ref(name, weights))
 
 
 def rewrite_archive(data: bytes, compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
@@ -224,20 +224,14 @@ def hidden_in_safetensors(root: Path) -> Ref:
     return safetensors_bytes(lambda _: pickle.dumps(Payload(root / WITNESS)))(root)
 
 
-def object_checkpoint(root: Path) -> Ref:
-    (write_checkpoint(root / NAME) / "weights.pt").unlink()
-    torch.save(nn.Linear(2, 2), root / NAME / "lewm_object.ckpt")
-    return Ref(NAME)
+def object_checkpoint(folder: Path) -> None:
+    (folder / "weights.pt").unlink()
+    torch.save(nn.Linear(2, 2), folder / "lewm_object.ckpt")
 
 
-def legacy_format(root: Path) -> Ref:
-    write_checkpoint(root / NAME)
-    torch.save(
-        dict(random_state_dict(public_config())),
-        root / NAME / "weights.pt",
-        _use_new_zipfile_serialization=False,
-    )
-    return Ref(NAME)
+def legacy_format(folder: Path) -> None:
+    state = dict(random_state_dict(public_config()))
+    torch.save(state, folder / "weights.pt", _use_new_zipfile_serialization=False)
 
 
 def linked_folder(root: Path) -> Ref:
@@ -253,37 +247,27 @@ def linked_parent(root: Path) -> Ref:
 
 
 def linked_file(filename: str) -> Callable[[Path], Ref]:
-    def build(root: Path) -> Ref:
-        write_checkpoint(root / NAME)
-        target = root.parent / f"outside-{filename}"
-        (root / NAME / filename).rename(target)
-        (root / NAME / filename).symlink_to(target)
-        return Ref(NAME)
+    def link(folder: Path) -> None:
+        target = folder.parents[1] / f"outside-{filename}"
+        (folder / filename).rename(target)
+        (folder / filename).symlink_to(target)
 
-    return build
+    return changed(link)
 
 
 def odd_file(filename: str, make: Callable[[Path], object]) -> Callable[[Path], Ref]:
     """Something that is no regular file in the place of one."""
 
-    def build(root: Path) -> Ref:
-        write_checkpoint(root / NAME)
-        (root / NAME / filename).unlink()
-        make(root / NAME / filename)
-        return Ref(NAME)
+    def replace(folder: Path) -> None:
+        (folder / filename).unlink()
+        make(folder / filename)
 
-    return build
+    return changed(replace)
 
 
 def sparse(filename: str, size: int) -> Callable[[Path], Ref]:
     """A file that claims gigabytes and occupies nothing."""
-
-    def build(root: Path) -> Ref:
-        write_checkpoint(root / NAME)
-        os.truncate(root / NAME / filename, size)
-        return Ref(NAME)
-
-    return build
+    return changed(lambda folder: os.truncate(folder / filename, size))
 
 
 def holes(root: Path, share: float = 0.0) -> Ref:
@@ -300,11 +284,7 @@ def holes(root: Path, share: float = 0.0) -> Ref:
 
 
 def without(filename: str) -> Callable[[Path], Ref]:
-    def build(root: Path) -> Ref:
-        (write_checkpoint(root / NAME) / filename).unlink()
-        return Ref(NAME)
-
-    return build
+    return changed(lambda folder: (folder / filename).unlink())
 
 
 def several_epochs(root: Path) -> Ref:
@@ -443,7 +423,10 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "bare-pickle": (bare_pickle, "not an archive of torch.save"),
         "pickle-as-safetensors": (hidden_in_safetensors, "weights.safetensors"),
         "pickled-module": (state_edit(lambda _: nn.Linear(2, 2)), "pickled Python object"),
-        "object-ckpt": (object_checkpoint, "acpc-server import lewm_object.ckpt NEW_FOLDER"),
+        "object-ckpt": (
+            changed(object_checkpoint),
+            "acpc-server import lewm_object.ckpt NEW_FOLDER",
+        ),
         "json-invalid": (config_text('{"_target_": '), "not valid JSON"),
         "json-binary": (config_text(b"\xff\xfe\x00"), "not valid JSON"),
         "json-array": (config_text("[1, 2]"), "a JSON object is wanted"),
@@ -454,7 +437,7 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "json-long-number": (config_text(f'{{"a": {"9" * 5000}}}'), "JSON"),
         "json-huge": (sparse("config.json", 2 << 20), "above the limit"),
         "json-empty": (config_text(""), "config.json: empty file"),
-        "tensor-missing": (drop_tensor(QKV), f"{QKV}: missing"),
+        "tensor-missing": (state_edit(drop_qkv), f"{QKV}: missing"),
         "tensor-renamed": (
             state_edit(lambda s: s.update({f"net.{QKV}": s.pop(QKV)})),
             f"{QKV}: missing; the file has net.{QKV} instead",
@@ -488,7 +471,7 @@ OTHERS: dict[str, dict[str, tuple[Callable[[Path], Ref], str]]] = {
         "zip-bomb": (weights_bytes(zip_bomb), "compressed"),
         "zip-overlap": (weights_bytes(overlapping_entries), "members that share bytes"),
         "storage-inflated": (inflated_storage, "not as long as its tensors say"),
-        "legacy-format": (legacy_format, "older than torch 1.6"),
+        "legacy-format": (changed(legacy_format), "older than torch 1.6"),
         "weights-huge": (sparse("weights.pt", 5 << 30), "above the limit"),
         "st-holes": (holes, "bytes are on disk, the others are holes"),
         "st-some-holes": (partial(holes, share=0.4), "less than 50% of its 419"),

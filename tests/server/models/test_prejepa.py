@@ -4,9 +4,7 @@ import dataclasses
 import json
 import math
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import safetensors.torch
@@ -19,11 +17,11 @@ from acpc_server.models import (
     rollout,
     with_proprio,
 )
+from hostile_folders import DROP, set_at
 from public_prejepa import (
     MEDIUM,
     SMALL,
     TINY,
-    Config,
     Sizes,
     public_costs,
     public_prejepa,
@@ -199,59 +197,45 @@ def test_the_weight_of_proprioception(tmp_path: Path, monkeypatch: pytest.Monkey
     assert off(weighed[..., visual:], 2 * light[..., visual:].double()) <= 1e-5
 
 
-Edit = Callable[[Config], Any]
-HOSTILE: dict[str, tuple[Edit, str]] = {
-    "no action": (
-        lambda c: c["extra_encoders"]["modules"].pop("action"),
-        r"extra_encoders\.modules: no action slot",
-    ),
-    "width": (
-        lambda c: c["predictor"].update(dim=43),
+SLOTS = "extra_encoders.modules"
+BACKBONE = {"_target_": "stable_worldmodel.wm.prejepa.module.create_backbone"}
+# A key of the config, its value, and words of the answer.
+HOSTILE: list[tuple[str, object, str]] = [
+    (f"{SLOTS}.action", DROP, r"extra_encoders\.modules: no action slot"),
+    (
+        "predictor.dim",
+        43,
         r"predictor\.dim: 43, but the backbone's width 24 \+ proprio 10 \+ action 10 is 44",
     ),
-    "grid": (lambda c: c["predictor"].update(num_patches=8), "num_patches: 8 is no square"),
-    "window": (lambda c: c.update(history_size=4), "history_size: 4, but the predictor has"),
-    "other slot": (
-        lambda c: c["extra_encoders"]["modules"].update(
-            state=c["extra_encoders"]["modules"]["action"]
-        ),
-        r"extra_encoders\.modules\.state",
-    ),
-    "slot width": (
-        lambda c: c["extra_encoders"]["modules"]["action"].update(in_chans=7),
+    ("predictor.num_patches", 8, "num_patches: 8 is no square"),
+    ("history_size", 4, "history_size: 4, but the predictor has"),
+    (f"{SLOTS}.state", TINY.config["extra_encoders"]["modules"]["action"], rf"{SLOTS}\.state"),
+    (
+        f"{SLOTS}.action.in_chans",
+        7,
         r"extra_encoders\.action\.patch_embed\.weight: shape \(10, 6, 1\), but .* \(10, 7, 1\)",
     ),
-    "backbone": (
-        lambda c: c.update(
-            encoder={
-                "_target_": "stable_worldmodel.wm.prejepa.module.create_backbone",
-                "name": "dinov3_small",
-            }
-        ),
+    (
+        "encoder",
+        BACKBONE | {"name": "dinov3_small"},
         r"encoder\.name: 'dinov3_small' is not a backbone the server has; nothing was downloaded",
     ),
-    "other encoder": (
-        lambda c: c.update(encoder={"_target_": "os.system", "name": "true"}),
+    (
+        "encoder",
+        {"_target_": "os.system", "name": "true"},
         r"encoder\._target_: 'os\.system' is not a known target",
     ),
-    "heads": (
-        lambda c: c["encoder"]["config"].update(num_attention_heads=5),
-        "5 heads do not divide the width 24",
-    ),
-    "tubes": (
-        lambda c: c["extra_encoders"]["modules"]["action"].update(tubelet_size=2),
-        r"extra_encoders\.modules\.action\.tubelet_size",
-    ),
-    "decoder": (lambda c: c.update(decoder={"_target_": "x"}), "decoder"),
-}
+    ("encoder.config.num_attention_heads", 5, "5 heads do not divide the width 24"),
+    (f"{SLOTS}.action.tubelet_size", 2, rf"{SLOTS}\.action\.tubelet_size"),
+    ("decoder", {"_target_": "x"}, "decoder"),
+]
 
 
-@pytest.mark.parametrize("what", HOSTILE)
-def test_hostile_configs_are_named(tmp_path: Path, what: str) -> None:
-    edit, words = HOSTILE[what]
+@pytest.mark.parametrize(("key", "value", "words"), HOSTILE)
+def test_hostile_configs_are_named(tmp_path: Path, key: str, value: object, words: str) -> None:
     loaded(tmp_path, TINY)
     config = TINY.config
-    edit(config)
+    set_at(config, key, value)
     (tmp_path / "run/config.json").write_text(json.dumps(config))
     with pytest.raises(UnsafeCheckpoint, match=words):
         load_checkpoint(tmp_path, "run", device=CPU)

@@ -17,7 +17,6 @@ from acpc_server.numerics.objectives import Objective, PoolCost
 from acpc_server.numerics.updates import (
     CemProposal,
     fit_proposal,
-    initial_proposal,
     kept_certificate,
     pool_normals,
     sample_pool,
@@ -210,12 +209,6 @@ def test_icem_runs_certified_at_every_iteration_return_the_same_plan() -> None:
 
 SHAPE = {"candidates": 6, "horizon": 3, "width": 2}
 PINNED = [-0.06592141836881638, 1.2326773405075073, 0.6676416993141174]
-
-
-def test_the_first_proposal_is_standard_normal() -> None:
-    start = initial_proposal(3, 2)
-    assert torch.equal(start.mean, torch.zeros(3, 2))
-    assert torch.equal(start.std, torch.ones(3, 2))
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))

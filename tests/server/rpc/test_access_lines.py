@@ -1,6 +1,5 @@
 """Lines of calls whose credentials end, of callers that leave, and of callers nobody knows."""
 
-import threading
 from collections.abc import Callable, Iterator, MutableMapping
 from typing import Any
 
@@ -13,11 +12,10 @@ from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
 from acpc_server.access import Principal, Role
 from acpc_server.errors import Unauthenticated
 from acpc_server.rpc import Call, ReadLimit
-from served_door import channel, served
+from served_door import CHECKPOINTS, Held, channel, served
 from waiting import GENEROUS_SECONDS, wait_until
 
 ANCHORS = anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"]
-CHECKPOINTS = checkpoint_service_pb2.DESCRIPTOR.services_by_name["CheckpointService"]
 UPLOAD = "/acpc.v1.AnchorService/UploadAnchors"
 Lines = list[MutableMapping[str, Any]]
 
@@ -40,22 +38,6 @@ class Anchors:
         async for _ in call.messages(ReadLimit(GENEROUS_SECONDS)):
             pass
         return anchor_service_pb2.UploadAnchorsResponse()
-
-
-class Checkpoints:
-    """Loads nothing, once it is allowed to."""
-
-    def __init__(self) -> None:
-        self.begun, self.go_on = threading.Event(), threading.Event()
-
-    def LoadCheckpoint(
-        self, request: checkpoint_service_pb2.LoadCheckpointRequest, call: Call
-    ) -> checkpoint_service_pb2.LoadCheckpointResponse:
-        self.begun.set()
-        self.go_on.wait(GENEROUS_SECONDS)
-        return checkpoint_service_pb2.LoadCheckpointResponse()
-
-    GetCheckpoint = ListCheckpoints = UnloadCheckpoint = LoadCheckpoint
 
 
 def says(*answers: Principal | Exception) -> Callable[..., Principal]:
@@ -101,7 +83,7 @@ def test_nobody_is_named_while_nobody_is_known(lines: Lines) -> None:
 
 
 def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:
-    work = Checkpoints()
+    work = Held()
     with (
         served({CHECKPOINTS: work}, identify=says(Principal("ci"))) as address,
         channel(address) as opened,

@@ -8,7 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Any
 
 import grpc
@@ -16,7 +16,7 @@ import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.errors import NotFound
+from acpc_server.errors import NotFound, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.rpc import Call, HealthService, Reflection
 from acpc_server.rpc.door import MAX_REFUSED
@@ -26,12 +26,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
 from http2 import Connection, message
-from served_door import channel, served
+from served_door import CHECKPOINTS as SERVICE
+from served_door import Held, channel, half_open, served
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = pytest.mark.edge
 
-SERVICE = pb.DESCRIPTOR.services_by_name["CheckpointService"]
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
 REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 SERVING = health_pb2.HealthCheckResponse.SERVING
@@ -61,23 +61,6 @@ def answered(address: str) -> str:
     with channel(address) as opened:
         answer = CheckpointServiceStub(opened).ListCheckpoints(ASKED, timeout=GENEROUS_SECONDS)
         return str(answer.next_page_token)
-
-
-@contextmanager
-def half_open(address: str, path: str, count: int) -> Iterator[list[Any]]:
-    """Calls of one connection that send their headers and no message until the block ends."""
-    go_on = threading.Event()
-
-    def silent() -> Iterator[bytes]:
-        go_on.wait(GENEROUS_SECONDS)
-        yield from ()
-
-    with channel(address) as opened:
-        call = opened.stream_unary(path)
-        try:
-            yield [call.future(silent(), timeout=GENEROUS_SECONDS) for _ in range(count)]
-        finally:
-            go_on.set()
 
 
 def test_calls_without_a_message_keep_nobody_waiting() -> None:
@@ -162,11 +145,7 @@ def test_the_door_stops_after_a_path_that_is_no_text() -> None:
 
 
 def test_a_stop_without_grace_cuts_calls_off_and_counts_their_end() -> None:
-    metrics, begun, go_on = Metrics(), threading.Event(), threading.Event()
-
-    def work(*_: object) -> None:
-        begun.set()
-        go_on.wait(GENEROUS_SECONDS)
+    metrics, work = Metrics(), Held()
 
     def counted(event: str, **labels: str) -> float | None:
         named = {"grpc_service": SERVICE.full_name, "grpc_method": "ListCheckpoints"}
@@ -174,17 +153,18 @@ def test_a_stop_without_grace_cuts_calls_off_and_counts_their_end() -> None:
         return metrics.registry.get_sample_value(f"grpc_server_{event}_total", given)
 
     with ExitStack() as stack:
-        with served({SERVICE: Checkpoints(work)}, metrics=metrics) as address:
+        with served({SERVICE: work}, metrics=metrics) as address:
             opened = stack.enter_context(channel(address))
-            worked = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)
+            stub = CheckpointServiceStub(opened)
+            worked = stub.ListCheckpoints.future(pb.ListCheckpointsRequest(page_size=2))
             (silent,) = stack.enter_context(half_open(address, LIST, 1))
-            wait_until(lambda: begun.is_set() and counted("started") == 2)
+            wait_until(lambda: work.begun.is_set() and counted("started") == 2)
         for call in (worked, silent):
             assert call.exception(GENEROUS_SECONDS).code().name in ("CANCELLED", "UNAVAILABLE")
         assert "door" not in {thread.name for thread in threading.enumerate()}
         ends = ("CANCELLED", "INVALID_ARGUMENT")  # the latter: of a call without a message
         assert sum(counted("handled", grpc_code=code) or 0 for code in ends) == 2
-        go_on.set()
+        work.go_on.set()
 
 
 def test_a_method_without_a_servicer_is_unimplemented() -> None:
@@ -256,74 +236,56 @@ def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
 
 def test_messages_that_are_worked_on_leave_no_memory_for_others() -> None:
     """Every message counts in bytes until its call has ended."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        if request.page_size == 2:
-            begun.set()
-            assert go_on.wait(GENEROUS_SECONDS)
-
+    work = Held()
     large = pb.ListCheckpointsRequest(page_size=2, page_token="x" * 1000)
     with (
-        served({SERVICE: Checkpoints(work)}, held_bytes=1000) as address,
+        served({SERVICE: work}, held_bytes=1000) as address,
         channel(address) as opened,
     ):
         stub = CheckpointServiceStub(opened)
         held = stub.ListCheckpoints.future(large, timeout=GENEROUS_SECONDS)
-        assert begun.wait(GENEROUS_SECONDS)
+        assert work.begun.wait(GENEROUS_SECONDS)
         refused = wire.refusal(lambda: answered(address))
         assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "MEMORY_BUSY")
         assert refused.retry_after
-        go_on.set()
+        work.go_on.set()
         held.result()
         wait_until(lambda: wire.refusal(lambda: answered(address)) is None)
 
 
 def test_a_caller_over_its_limit_hears_of_it_after_a_pause_and_others_do_not_wait() -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        if request.page_size == 2:
-            begun.set()
-            assert go_on.wait(GENEROUS_SECONDS)
-
+    held = Held()
     with (
-        served({SERVICE: Checkpoints(work)}, places={"calls": 4}, threads=8) as address,
+        served({SERVICE: held}, places={"calls": 4}, threads=8) as address,
         channel(address) as opened,
     ):
         stub = CheckpointServiceStub(opened)
         asked = pb.ListCheckpointsRequest(page_size=2)
         many = [stub.ListCheckpoints.future(asked, timeout=GENEROUS_SECONDS) for _ in range(6)]
-        assert begun.wait(GENEROUS_SECONDS)
+        assert held.begun.wait(GENEROUS_SECONDS)
         assert answered(address) == "1"
         wait_until(lambda: sum(call.done() for call in many) == 3)
         refused = [wire.refusal(call.result) for call in many if call.done()]
         assert {(r.code, r.reason) for r in refused} == {("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")}
-        go_on.set()
+        held.go_on.set()
 
 
 def test_the_more_calls_are_over_a_limit_the_longer_each_waits_to_hear_of_it() -> None:
     """So that a caller who asks again at once, however often, takes little of the event loop."""
-    begun, go_on = threading.Event(), threading.Event()
-
-    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        begun.set()
-        assert go_on.wait(GENEROUS_SECONDS)
-
+    work = Held()
     with (
-        served({SERVICE: Checkpoints(work)}, places={"calls": 4}, threads=8) as address,
+        served({SERVICE: work}, places={"calls": 4}, threads=8) as address,
         channel(address) as opened,
     ):
         ask = CheckpointServiceStub(opened).ListCheckpoints
-        held = ask.future(pb.ListCheckpointsRequest(), timeout=GENEROUS_SECONDS)
-        assert begun.wait(GENEROUS_SECONDS)
+        two = pb.ListCheckpointsRequest(page_size=2)
+        held = ask.future(two, timeout=GENEROUS_SECONDS)
+        assert work.begun.wait(GENEROUS_SECONDS)
         started = time.monotonic()
-        many = [
-            ask.future(pb.ListCheckpointsRequest(), timeout=GENEROUS_SECONDS) for _ in range(504)
-        ]
+        many = [ask.future(two, timeout=GENEROUS_SECONDS) for _ in range(504)]
         wait_until(lambda: sum(call.done() for call in many) >= 500)
         assert time.monotonic() - started >= 500 / MAX_REFUSED
-        go_on.set()
+        work.go_on.set()
         held.result()
 
 
@@ -398,3 +360,37 @@ def test_a_shortage_of_the_host_is_told_as_one(error: Exception) -> None:
         told = wire.refusal(lambda: check(health_pb2.HealthCheckRequest()))
     assert (told.code, told.reason) == ("RESOURCE_EXHAUSTED", "HOST_SHORTAGE")
     assert told.retry_after
+
+
+@pytest.mark.parametrize(("leaves", "code"), [(False, "DEADLINE_EXCEEDED"), (True, "CANCELLED")])
+def test_a_missed_deadline_is_told_from_a_caller_that_left(leaves: bool, code: str) -> None:
+    metrics, work = Metrics(), Held()
+
+    def codes() -> dict[str, float]:
+        samples = [s for family in metrics.registry.collect() for s in family.samples]
+        handled = [s for s in samples if s.name == "grpc_server_handled_total"]
+        return {sample.labels["grpc_code"]: sample.value for sample in handled}
+
+    with served({SERVICE: work}, metrics=metrics) as address, channel(address) as opened:
+        two = pb.ListCheckpointsRequest(page_size=2)
+        seconds = GENEROUS_SECONDS if leaves else 0.3
+        asked = CheckpointServiceStub(opened).ListCheckpoints.future(two, timeout=seconds)
+        if leaves:
+            wait_until(work.begun.is_set, "the call did not arrive")
+            asked.cancel()
+        else:
+            assert asked.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        wait_until(codes, "the call did not end")
+        work.go_on.set()
+    assert codes() == {code: 1}
+
+
+def test_a_call_that_would_be_rejected_is_before_its_message_is_read() -> None:
+    def full(call: Call) -> None:
+        raise ResourceExhausted("full", reason="SERVER_BUSY", retry_after=1.0)
+
+    with (
+        served({SERVICE: Held()}, check=full) as address,
+        half_open(address, LIST, 1) as (call,),
+    ):
+        assert wire.refusal(call.result).reason == "SERVER_BUSY"

@@ -235,16 +235,6 @@ def test_the_evidence_is_that_of_the_job_of_that_size_at_the_confidence_of_the_l
     assert replace(found.evidence, looks=None) == scoring.answer(fixed, scoring.run(fixed)).evidence
 
 
-def test_one_look_is_the_fixed_job(scoring: ScoringSteps) -> None:
-    spec = scoring.spec(until_decided=UntilDecided(LIMIT), thresholds=PASSES)
-    once = scoring.answer(spec, scoring.run(spec))
-    fixed = replace(spec, until_decided=None)
-    plain = scoring.answer(fixed, scoring.run(fixed))
-    assert replace(once.evidence, looks=None) == plain.evidence
-    (look,) = once.evidence.looks.looks
-    assert look.failing == look.passing == pytest.approx(0.05)
-
-
 def test_without_a_reference_only_sr_decides(scoring: ScoringSteps) -> None:
     spec = scoring.spec(reference=None, thresholds=Thresholds(sr=0.01))
     score = scoring.answer(spec, scoring.run(spec))

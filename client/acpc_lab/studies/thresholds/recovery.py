@@ -12,7 +12,7 @@ from acpc.contract import Record
 
 from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
 from acpc_lab.studies.base import Listing, family_column
-from acpc_lab.studies.statistics import SLACK, Interval, Mask, Spread, success_intervals
+from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
 from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
 
 if TYPE_CHECKING:
@@ -81,13 +81,6 @@ class RunRecovery(Record):
     undecided_levels: tuple[float, ...]
 
 
-def recovered_levels(runs: tuple[Run, ...]) -> Mask:
-    """Levels at which two thirds of a task's runs, rounded up, are recovered: two of three."""
-    wanted = math.ceil(2 * len(runs) / 3)
-    level: Mask = np.sum([run.recovered for run in runs], axis=0) >= wanted
-    return level
-
-
 def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
@@ -97,7 +90,8 @@ def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery
     sr = np.mean([run.rows.sr for run in runs], axis=0)
     apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
-    recovered = recovered_levels(runs)
+    wanted = math.ceil(2 * len(runs) / 3)  # two of three
+    recovered = np.sum([run.recovered for run in runs], axis=0) >= wanted
     after = clean[recovered & (levels > 0)]
     return TaskRecovery(
         task=task,
@@ -214,9 +208,10 @@ def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
     for column, (task, runs) in enumerate(tasks.items()):
         noisy = np.stack([run.rows.success_noisy for run in runs])
         ir_rel = np.stack([run.ir_rel for run in runs])
+        recovered = of_task(task, runs, 0.0).recovered_levels
         by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
         for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
-            for level in np.array(held.levels)[recovered_levels(runs)]:
+            for level in recovered:
                 axis.axvspan(level - half, level + half, **shade)
             mean = values.mean(axis=0)
             axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)

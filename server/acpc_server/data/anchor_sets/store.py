@@ -187,7 +187,14 @@ class AnchorStore:
                 )
             with volume_space(), held(folder, busy):
                 self._make_folders()
-                self._check_header(folder / HEADER, header)
+                if not (path := folder / HEADER).exists():
+                    written = to_json(header).encode()
+                    write_whole(path, lambda file: file.write(written))
+                elif from_json(UploadHeader, path.read_bytes()) != header:
+                    raise AlreadyExists(
+                        f"request_id {header.request_id!r} belongs to an upload with another "
+                        "header; use a new request_id"
+                    )
                 upload = AnchorUpload(folder, self._sets, self._trash, header, self._reserve)
                 try:
                     yield upload
@@ -198,15 +205,6 @@ class AnchorStore:
                         self._measure()
         finally:
             self._metrics.anchor_uploads.dec()
-
-    def _check_header(self, path: Path, header: UploadHeader) -> None:
-        if not path.exists():
-            write_whole(path, lambda file: file.write(to_json(header).encode()))
-        elif from_json(UploadHeader, path.read_bytes()) != header:
-            raise AlreadyExists(
-                f"request_id {header.request_id!r} belongs to an upload with another header; use "
-                "a new request_id"
-            )
 
     def forget(self, request_id: str) -> None:
         """Drop what has arrived of an upload that will not go on; Aborted while a call has it."""

@@ -142,7 +142,14 @@ class AnchorUpload:
 
     def _check_layout(self, shard: AnchorBatch, layout: ShardLayout) -> None:
         if self._layout is None:
-            self._check_small(shard)
+            one = sum(array.nbytes for array in shard.small_arrays().values()) // shard.count
+            whole = (one + DIGEST_BYTES * len(shard.large)) * self._header.anchors
+            if whole > MAX_SMALL_BYTES:
+                raise ResourceExhausted(
+                    f"{self._header.anchors} anchors have {whole} bytes of actions and states; at "
+                    f"most {MAX_SMALL_BYTES} are kept, so upload fewer anchors",
+                    reason="ANCHOR_SET_TOO_LARGE",
+                )
             self._layout = layout
         first = self._layout
         for field, found, wanted in zip(SHAPES, layout, first, strict=False):
@@ -155,16 +162,6 @@ class AnchorUpload:
                 [f"{x.name} {list(x.shape)}" for x in of.extras] for of in (layout, first)
             )
             raise InvalidArgument("extras", f"are {ours}, but the first shard's are {theirs}")
-
-    def _check_small(self, shard: AnchorBatch) -> None:
-        one = sum(array.nbytes for array in shard.small_arrays().values()) // shard.count
-        whole = (one + DIGEST_BYTES * (1 + len(shard.arrays))) * self._header.anchors
-        if whole > MAX_SMALL_BYTES:
-            raise ResourceExhausted(
-                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
-                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
-                reason="ANCHOR_SET_TOO_LARGE",
-            )
 
     def restart(self) -> None:
         """Forget the shards that have arrived."""
