@@ -40,11 +40,11 @@ _PR_SET_PDEATHSIG = 1
 
 
 def _filled(shapes: Any) -> Any:  # noqa: ANN401
-    """Random tensors, positive as variances are, of these shapes."""
+    """Random tensors of these shapes."""
     if not shapes:
         return None if shapes is None else ()
     if isinstance(shapes[0], int):
-        return torch.rand(shapes) + 0.1
+        return torch.rand(shapes)
     return tuple(_filled(part) for part in shapes)
 
 
@@ -54,10 +54,9 @@ def _fixed(tree: object) -> object:
 
 def _inputs(weights: Weights, g: int, n: int) -> tuple[Tensor, Tensor]:
     """A whole window and modulations for ``g`` histories and ``n`` rows of each."""
-    positions, layers = weights[0], weights[2]
-    t, hidden = len(positions), len(layers[0][0][0])
-    window = torch.randn(t, g, n, positions.shape[-1])
-    return window, torch.randn(t, len(layers), 6, 1, n, hidden)
+    positions, layers = weights[:2]
+    t, hidden = len(positions), positions.shape[-1]
+    return torch.randn(t, g, n, hidden), torch.randn(t, 6 * len(layers), 1, n, hidden)
 
 
 def build(spec: dict[str, Any], library: Path) -> dict[int, list[float]]:
@@ -72,7 +71,7 @@ def build(spec: dict[str, Any], library: Path) -> dict[int, list[float]]:
     exported = torch.export.export(
         Module(),
         (weights, *_inputs(weights, 2, 3)),
-        dynamic_shapes=(_fixed(weights), {1: g, 2: n}, {4: n}),
+        dynamic_shapes=(_fixed(weights), {1: g, 2: n}, {3: n}),
     )
     package = torch._inductor.aoti_compile_and_package(  # noqa: SLF001 - it is public
         exported,

@@ -2,9 +2,10 @@
 
 It rolls out in as few operations as it takes: what a step takes depends on the number of operations
 rather than on arithmetic, for a history as for a small pool. So weights are read once into plain
-tuples: no module is called in a step, what actions do to all layers at all steps is one product,
-the last layer computes its last token alone, and steps lead every axis, so that windows and
-modulations are slices without copies.
+tuples: no module is called in a step, a batch norm is part of the map before it, a latent becomes a
+token once, what actions do to all layers at all steps is one product, the last layer computes its
+last token alone, and steps lead every axis, so that windows and modulations are slices without
+copies.
 """
 
 from __future__ import annotations
@@ -26,13 +27,10 @@ Affine: TypeAlias = tuple[Tensor, Tensor | None]
 # Norm before attention, qkv, output map, norm before the MLP, its two maps.
 PARTS = ("attn.norm", "attn.to_qkv", "attn.to_out.0", "mlp.net.0", "mlp.net.1", "mlp.net.4")
 Layer: TypeAlias = tuple[Affine, Affine, Affine | None, Affine, Affine, Affine]
-# A map, what normalises (four tensors of a batch norm, or two), and a map.
-NORM_TENSORS = ("running_mean", "running_var", "weight", "bias")
-Head: TypeAlias = tuple[Affine, tuple[Tensor, ...], Affine]
-# Positions (t, 1, 1, dim), input map, layers, norm, output map, head.
-Weights: TypeAlias = tuple[
-    Tensor, Affine | None, tuple[Layer, ...], Affine, Affine | None, Head | None
-]
+# A map, the layer norm after it, and a map.
+Head: TypeAlias = tuple[Affine, Affine | None, Affine]
+# Positions (t, 1, 1, hidden), layers, norm, output map, head.
+Weights: TypeAlias = tuple[Tensor, tuple[Layer, ...], Affine, Affine | None, Head | None]
 Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 NORM_EPS = 1e-5
 # Rows x heads from which attention over a window's few tokens takes a CPU half the time by its
@@ -45,7 +43,7 @@ class Form(NamedTuple):
 
     heads: int
     activation: str = ""  # of the head, a function of torch.nn.functional
-    eps: float = 0.0  # of the head's norm
+    eps: float = 0.0  # of the head's layer norm
 
 
 class JepaModel(nn.Module):
@@ -95,8 +93,8 @@ class JepaModel(nn.Module):
         """Predict for every token the projected latent that follows it (training)."""
         rollout = JepaRollout(self)
         modulations = rollout.modulate(actions.transpose(0, 1)[:, :, None])
-        weights, window = (*rollout.weights[:5], None), latents.transpose(0, 1)[:, None]
-        tokens = predict_step(weights, rollout.form, window, modulations, every=True)
+        weights, window = (*rollout.weights[:4], None), rollout.tokens(latents.transpose(0, 1))
+        tokens = predict_step(weights, rollout.form, window[:, None], modulations, every=True)
         projected: Tensor = self.pred_proj(tokens[:, 0].transpose(0, 1).flatten(0, 1))
         return projected.view(*latents.shape[:2], -1)
 
@@ -123,14 +121,18 @@ class JepaRollout:
         if isinstance(network.pred_proj, ProjectionMlp):
             _, norm, nonlinear, _ = network.pred_proj.net
             activation, eps = type(nonlinear).__name__.lower(), getattr(norm, "eps", 0.0)
-            names = (f"pred_proj.net.1.{key}" for key in NORM_TENSORS)
-            parts = tuple(tensors[name] for name in names if name in tensors)
-            head = affine("pred_proj.net.0"), parts, affine("pred_proj.net.3")
+            rise, normed = affine("pred_proj.net.0"), affine("pred_proj.net.1")
+            if isinstance(norm, nn.BatchNorm1d):
+                rise, normed = _folded(rise, norm), None
+            head = rise, normed, affine("pred_proj.net.3")
         layers = [f"{at}.layers.{index}" for index in range(len(transformer.layers))]
         self.form = Form(transformer.layers[0].attn.heads, activation, eps)  # type: ignore[arg-type, union-attr]
+        positions, self._into = predictor.pos_embedding[0, :, None, None], None
+        if (into := affine(f"{at}.input_proj")) is not None:
+            self._into, (weight, bias) = into[0], (x.double() for x in into)
+            positions = F.linear(positions.double(), weight, bias).to(positions)
         self.weights: Weights = (
-            predictor.pos_embedding[0, :, None, None],
-            affine(f"{at}.input_proj"),
+            positions,
             tuple(tuple(affine(f"{layer}.{part}") for part in PARTS) for layer in layers),
             affine(f"{at}.norm"),
             affine(f"{at}.output_proj"),
@@ -160,44 +162,49 @@ class JepaRollout:
         modulations = self.modulate(self._embed(blocks.permute(2, 0, 1, 3)))
         runs = histories.transpose(0, 1).reshape(h, p, v // p, -1).transpose(1, 2)
         rows = runs[:, :, :, None].expand(-1, -1, -1, j, -1).flatten(2, 3)  # (h, v / p, p * j, dim)
-        latents = list(rows.unbind(0))
+        tokens, latents = list(self.tokens(rows).unbind(0)), list[Tensor]()
         for end in range(h, h + horizon):
+            if latents:
+                tokens.append(self.tokens(latents[-1]))
             start = max(0, end - self._window)
-            window = torch.stack(latents[start:end])
-            step = self.compiled if self.compiled and len(window) == self._window else self.step
+            window = torch.stack(tokens[start:])
+            whole = end - start == self._window
+            step = self.compiled if self.compiled and whole else self.step
             latents.append(step(window, modulations[start:end]))
-        found = torch.stack(latents[h:], dim=2).view(v // p, p, j, horizon, -1)
+        found = torch.stack(latents, dim=2).view(v // p, p, j, horizon, -1)
         return found.transpose(0, 1).reshape(v, j, horizon, -1)
 
-    def modulate(
-        self, embedded: Float[Tensor, "t p j emb"]
-    ) -> Float[Tensor, "t layers six 1 n hidden"]:
-        """Shifts, scales and gates of every layer under the embedded blocks of p x j rows."""
+    def modulate(self, embedded: Float[Tensor, "t p j emb"]) -> Float[Tensor, "t parts 1 n hidden"]:
+        """Shifts, scales and gates, six a layer, under the embedded blocks of p x j rows."""
         found = F.linear(F.silu(self._condition(embedded)), *self._modulation).flatten(1, 2)
-        parts = found.view(*found.shape[:2], len(self.weights[2]), 6, -1)
-        return parts.permute(0, 2, 3, 1, 4).contiguous().unsqueeze(3)
+        parts = found.view(*found.shape[:2], 6 * len(self.weights[1]), -1)
+        return parts.transpose(1, 2).contiguous().unsqueeze(2)
+
+    def tokens(self, latents: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows hidden"]:
+        """Tokens without their positions, to which the input map's bias belongs."""
+        return latents if self._into is None else F.linear(latents, self._into)
 
     def predict_next(
         self, latents: Float[Tensor, "b t dim"], actions: Float[Tensor, "b t emb"]
     ) -> Float[Tensor, "b dim"]:
         """Predict the latent that follows the last one, under embedded action blocks."""
         modulations = self.modulate(actions.transpose(0, 1)[:, :, None])
-        return self.step(latents.transpose(0, 1)[:, None], modulations)[0]
+        return self.step(self.tokens(latents.transpose(0, 1))[:, None], modulations)[0]
 
     def step(
         self,
-        window: Float[Tensor, "t g n dim"],
-        modulations: Float[Tensor, "t layers six 1 n hidden"],
+        window: Float[Tensor, "t g n hidden"],
+        modulations: Float[Tensor, "t parts 1 n hidden"],
     ) -> Float[Tensor, "g n dim"]:
-        """Predict the latent after each window of ``t`` latents, operation by operation."""
+        """Predict the latent after each window of ``t`` tokens, operation by operation."""
         return predict_step(self.weights, self.form, window, modulations)
 
 
 def predict_step(
     weights: Weights,
     form: Form,
-    window: Float[Tensor, "t g n dim"],
-    modulations: Float[Tensor, "t layers six 1 n hidden"],
+    window: Float[Tensor, "t g n hidden"],
+    modulations: Float[Tensor, "t parts 1 n hidden"],
     by_element: int = BY_ELEMENT,
     every: bool = False,
 ) -> Float[Tensor, "*t g n dim"]:
@@ -205,15 +212,14 @@ def predict_step(
 
     ``by_element`` is as :data:`BY_ELEMENT`.
     """
-    positions, into, layers, norm, out, head = weights
-    x = window + positions[: len(window)]
-    x = x if into is None else F.linear(x, *into)
-    width = x.shape[-1:]
+    positions, layers, norm, out, head = weights
+    x = window + positions[: window.shape[0]]
+    width, parts = x.shape[-1:], modulations.unbind(1)
+    if not every:  # the last layer computes the last token
+        parts = *parts[:-4], *modulations[-1:, -4:].unbind(1)
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
-        six, last = modulations[:, index], index == len(layers) - 1 and not every
-        shift, scale = six[:, :2].unbind(1)
-        rest = six[-1:, 2:] if last else six[:, 2:]
-        gate, mlp_shift, mlp_scale, mlp_gate = rest.unbind(1)
+        last = index == len(layers) - 1 and not every
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts[6 * index : 6 * index + 6]
         normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
         normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
         mixed = _attend(F.linear(normed, *qkv), form.heads, last, by_element)
@@ -240,7 +246,7 @@ def _attend(
         q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
         q = q[:, :, -1:] if last else q
         mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
-    return mixed.reshape(len(mixed), g, n, -1)
+    return mixed.reshape(-1, g, n, qkv.shape[-1] // 3)
 
 
 def _by_element(
@@ -259,11 +265,16 @@ def _by_element(
 def _project(x: Float[Tensor, "g n dim"], head: Head, form: Form) -> Float[Tensor, "g n out"]:
     """Compute what :class:`acpc_server.models.jepa.ProjectionMlp` does."""
     rise, norm, fall = head
-    rows = F.linear(x.flatten(0, 1), *rise)
-    if len(norm) == 4:
-        rows = F.batch_norm(rows, *norm, eps=form.eps)
-    elif norm:
-        weight, bias = norm
-        rows = torch.layer_norm(rows, rows.shape[-1:], weight, bias, form.eps)
-    found = F.linear(getattr(F, form.activation)(rows), *fall)
-    return found.view(*x.shape[:2], -1)
+    x = F.linear(x, *rise)
+    x = x if norm is None else torch.layer_norm(x, x.shape[-1:], *norm, form.eps)
+    return F.linear(getattr(F, form.activation)(x), *fall)
+
+
+def _folded(affine: tuple[Tensor, Tensor], norm: nn.BatchNorm1d) -> Affine:
+    """A map with the batch norm after it, in eval mode; joined in float64."""
+    mean, variance = norm.running_mean, norm.running_var
+    assert mean is not None and variance is not None  # noqa: S101 - as configs have it
+    weight, bias = (x.double() for x in affine)
+    scale = norm.weight.double() / (variance.double() + norm.eps).sqrt()
+    moved = (bias - mean.double()) * scale + norm.bias.double()
+    return (weight * scale[:, None]).to(affine[0]), moved.to(affine[1])
