@@ -114,7 +114,7 @@ def test_a_step_of_a_pool_is_few_operations(model: FrozenJepa) -> None:
             pool = torch.zeros(1, CANDIDATES, steps, WIDTH, device=CUDA)
             rollout_pool(there, starts, past, pool)
             counts.append(watch.operations.total())
-    layers = len(model.network.predictor.transformer.blocks)
+    layers = len(model.network.predictor.transformer.layers)
     assert counts[1] - counts[0] <= 24 * layers + 16
 
 
