@@ -141,10 +141,6 @@ BAD_STUDIES = [
 ]  # fmt: skip
 
 
-# An empty message in the reserved field 3, as older callers move a session.
-OLD_FRAME = b"\x1a\x00"
-
-
 def _orders() -> list[Case]:
     """Messages that come at the wrong time, and what is learnt of a start by its first pool."""
     start, good, empty = planning.start(), planning.proposed(), pb.PlanRequest()
@@ -154,7 +150,6 @@ def _orders() -> list[Case]:
         ("empty-first", [empty], "start"),
         ("pool-first", [good], "start"),
         ("empty-later", [start, good, empty], "pool"),
-        ("frame", [start, pb.PlanRequest.FromString(OLD_FRAME)], "frame"),
         ("empty-start-later", [start, good, pb.PlanRequest(start={})], "start.history.dtype"),
         ("late-elites", [planning.start(elite_count=12), good], "start.elite_count"),
         ("late-weights", [planning.start(weights=[0.5, 0.5]), good], "start.weights"),
