@@ -145,12 +145,12 @@ def interruptible(words: Iterable[str]) -> Iterator[None]:
     An interrupt that a library swallows, as in a finaliser or an import, or that meets a wait for
     what will not come, comes again after a second, until it ends the block.
     """
-    inside = [True]
+    inside, main = [True], threading.main_thread().ident or 0
 
     def insist() -> None:
         time.sleep(_AGAIN_S)
-        if inside:
-            _thread.interrupt_main()
+        if inside and hasattr(signal, "pthread_kill"):  # which also wakes it from a wait
+            signal.pthread_kill(main, signal.SIGINT)
 
     def interrupt(*_: object) -> None:
         _thread.start_new_thread(insist, ())  # threading's own lock may be held right now
