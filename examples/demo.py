@@ -76,9 +76,10 @@ def score_all(client: AcpcClient, console: Console) -> tuple[dict[str, Score], S
 def limit_of(client: AcpcClient, console: Console) -> SeverityLimit:
     """Up to which noise the good one passes."""
     anchors, scored = DatasetAnchors("two-room.h5", "two-room.yaml", count=ANCHORS), []
+    shifts = severities_up_to(GaussianNoise(STRONGEST), STEPS)
     with console.status("Looking for the noise at which it breaks") as status:
-        for shift in severities_up_to(GaussianNoise(STRONGEST), STEPS):
-            job = client.score_checkpoint(GOOD, anchors, shift, reference=REFERENCE)
+        jobs = [client.score_checkpoint(GOOD, anchors, x, reference=REFERENCE) for x in shifts]
+        for shift, job in zip(shifts, jobs, strict=True):
             scored.append((shift, job.result(), job.name))
             status.update(f"{shift}: {scored[-1][1].verdict.outcome.name.lower()}")
     return SeverityLimit.of(scored)

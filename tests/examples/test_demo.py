@@ -18,7 +18,7 @@ CHECKPOINTS = ("two-room-base", "two-room-augmented", "two-room-collapsed", "two
 def test_the_demo_ends_with_the_verdicts_of_the_first_page(tmp_path: Path) -> None:
     """One fails surely, one passes surely, the trap is found, and few anchors do not decide."""
     command = [sys.executable, ROOT / "examples" / "demo.py", "--out", tmp_path]
-    printed = " ".join(processes.run(command).stdout.split())
+    printed = " ".join(processes.run(command, seconds=600).stdout.split())
     rows = json.loads((tmp_path / "results.json").read_text())["verdicts"]
     page = (ROOT / "README.md").read_text()
     written = re.findall(

@@ -23,7 +23,7 @@ WORDS = {
     "sharing": "bytes of tensors come from", "named-often": "bytes of tensors come from",
     "storage-lies": "is not as long as its tensors say",
     "shared-modules": "more than 100000 modules",
-    "not-persistent": "not a Predictor that is known", "far-offset": "past the end",
+    "not-persistent": "encoder is a 'jepa.JEPA', not a ViTModel", "far-offset": "past the end",
 }  # fmt: skip
 
 
