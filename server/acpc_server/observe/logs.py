@@ -17,12 +17,15 @@ from structlog.typing import Processor
 
 # The logger of a line for every call, and how long one waits for others that are written with it.
 CALLS, GATHER_SECONDS = "acpc.rpc", 0.1
+# Lines that wait at most; who adds more writes them itself, however slow that is.
+MAX_LINES = 1000
 
 
 class _Handler(logging.StreamHandler[Any]):
     """Writes each line at once, but those of calls together, a moment later.
 
-    No call waits for another thread or for the disk.
+    While few wait, no call waits for the disk. What cannot be written, as on a full disk, is lost;
+    whoever logs goes on.
     """
 
     def __init__(self, render: Callable[..., str]) -> None:
@@ -38,6 +41,8 @@ class _Handler(logging.StreamHandler[Any]):
         self._waiting.append(facts | line)
         if not self._gathers.is_set():
             self._gathers.set()
+        if len(self._waiting) > MAX_LINES:
+            self.flush()
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line after those that wait."""
@@ -49,8 +54,10 @@ class _Handler(logging.StreamHandler[Any]):
         with self.lock or contextlib.nullcontext():
             while self._waiting:
                 line = self._render(None, "info", self._waiting.popleft())
-                self.stream.write(f"{line}{self.terminator}")
-            super().flush()
+                with contextlib.suppress(OSError, ValueError):
+                    self.stream.write(f"{line}{self.terminator}")
+            with contextlib.suppress(OSError, ValueError):
+                super().flush()
 
     def _write_gathered(self) -> None:
         """While calls come, wake by the clock: whoever adds a line wakes nobody."""

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 
@@ -79,6 +81,18 @@ def test_lines_of_calls_are_gathered_in_order_and_none_is_lost(
     last = lines[-1]
     assert (last["event"], last["logger"], last["level"]) == ("rpc", "acpc.rpc", "info")
     assert str(last["timestamp"]).endswith("Z")
+
+
+def test_a_full_disk_ends_nobody_who_logs() -> None:
+    code = (
+        "import structlog; from acpc_server.observe import configure_logs, log_call\n"
+        "configure_logs('INFO', 'json')\n"
+        "for _ in range(3000): log_call({'method': 'm'})\n"
+        "structlog.get_logger('acpc.test').warning('large')\n"
+    )
+    with open("/dev/full", "w") as full:  # noqa: PTH123
+        done = subprocess.run([sys.executable, "-c", code], stderr=full, timeout=120, check=False)
+    assert done.returncode == 0
 
 
 def test_who_changed_what_is_logged_at_every_level(capsys: pytest.CaptureFixture[str]) -> None:
