@@ -61,12 +61,14 @@ _log = logging.getLogger("acpc_client")
 class Contact:
     """Whether the server of a client has ever answered, or may have received anything.
 
-    It was ``heard`` when it last answered, or was last called on a new connection, monotonic.
+    It was ``heard`` when it last answered, or was last called on a new connection, monotonic. It is
+    called by ``tls``, without a certificate of one's own.
     """
 
     target: str
     made: bool = False
     sent: bool = False
+    tls: bool = False
     heard: float = field(default_factory=time.monotonic)
 
     def answered(self) -> None:
@@ -82,12 +84,26 @@ class Contact:
             return error
         if isinstance(error, Unavailable) and _CAUSES.search(error.message):
             why = _why(error)
-            message = f"no server answers at {self.target} ({why}); {_remedy(why)}"
+            message = f"no server answers at {self.target} ({why}); {self.remedy(why)}"
             return ServerAway(message, why=why, request_id=error.request_id, sent=self.sent)
         if isinstance(error, DeadlineExceeded):
-            so_far = f"no server has answered at {self.target} so far; {_remedy('')}"
+            so_far = f"no server has answered at {self.target} so far; {self.remedy('')}"
             return extended(error, so_far)
         return error
+
+    def remedy(self, why: str) -> str:
+        """Words what to do where no server answers.
+
+        Of several addresses gRPC tells of the last alone: that one may refuse a connection while
+        another wants a certificate.
+        """
+        if "handshake" in why or "certificate" in why:
+            check = "check ACPC_TLS_CA and ACPC_TLS_NAME: it may speak plain text"
+            return f"{check}, or be another server"
+        tls = "if it speaks TLS, set ACPC_TLS_CA and, where it wants one, ACPC_CLIENT_CERTIFICATE; "
+        words = "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or "
+        words += "name another (--target HOST:PORT, ACPC_TARGET)"
+        return tls + words if self.tls or "closed" in why or "reset" in why else words
 
 
 class Absence:
@@ -181,7 +197,8 @@ class Absence:
                 "goes on, or resumes when it is back"
             )
         else:
-            message = f"no server answered at {target} within {waited:g} s ({why}); {_remedy(why)}"
+            remedy = self._contact.remedy(why)
+            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy}"
         sent = self._contact.made or self._contact.sent
         return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
 
@@ -268,16 +285,6 @@ def _why(error: AcpcError) -> str:
     found = _CAUSES.search(error.message)
     message = found.group() if found else error.message
     return message if message[:2].isupper() else message[:1].lower() + message[1:]
-
-
-def _remedy(why: str = "") -> str:
-    """Words what to do where no server answers."""
-    if "handshake" in why or "certificate" in why:
-        return "check ACPC_TLS_CA and ACPC_TLS_NAME: it may speak plain text, or be another server"
-    tls = "if it speaks TLS, set ACPC_TLS_CA and, where it wants one, ACPC_CLIENT_CERTIFICATE; "
-    start = "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or name "
-    words = f"{start}another (--target HOST:PORT, ACPC_TARGET)"
-    return tls + words if "closed" in why or "reset" in why else words
 
 
 def _length(seconds: float) -> str:

@@ -46,9 +46,9 @@ def test_two_failures_are_survived_under_one_request_id(
 @pytest.mark.parametrize(
     ("refusal", "kind", "sent", "words"),
     [
-        (UNAVAILABLE, Unavailable, 3, ""),
-        (FULL, ResourceExhausted, 1, ""),
-        (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1, ""),
+        (UNAVAILABLE, Unavailable, 3, None),
+        (FULL, ResourceExhausted, 1, None),
+        (status(grpc.StatusCode.INTERNAL, "bug"), Internal, 1, "bug"),
         (status(grpc.StatusCode.DEADLINE_EXCEEDED, "late"), DeadlineExceeded, 1, "ACPC_TIMEOUT"),
     ],
     ids=["unavailable", "full", "internal", "late"],
@@ -57,7 +57,7 @@ def test_attempts_end(
     refusal: Any,
     kind: type[AcpcError],
     sent: int,
-    words: str,
+    words: str | None,
     side: Any,
     counterparty: Counterparty,
 ) -> None:

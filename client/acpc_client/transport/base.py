@@ -110,7 +110,8 @@ class TransportBase(ABC):
         self._bearer = bearer(self.target, options)
         self._patience = check_patience(options.get("patience"))
         self._on_away = options.get("on_away")
-        self.contact = Contact(self.target)
+        uncertified = tls is not None and tls.certificate_file is None
+        self.contact = Contact(self.target, tls=uncertified)
         self._closed = False
         self._connection = Connection(lambda: self._open(self.channel_options))
 

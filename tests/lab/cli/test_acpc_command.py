@@ -171,6 +171,8 @@ def test_an_interrupt_that_a_library_swallows_comes_again(
     with pytest.raises(typer.Exit) as left, interruptible(["interrupted: go on"]):
         with contextlib.suppress(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
+        begun = time.monotonic()
         time.sleep(GENEROUS_SECONDS)
+    assert time.monotonic() - begun < GENEROUS_SECONDS, "it ends a wait too"
     assert left.value.exit_code == 130
     assert capsys.readouterr().err == "interrupted: go on\n"
