@@ -56,8 +56,8 @@ def test_two_thousand_requests(server: ServerProcess) -> None:
 def test_memory_beyond_the_price_is_noticed() -> None:
     """A request may move what it costs; what it moves beside that is found, with the request."""
     size = 2**27
-    for price, least, most in ((0, 0.4, 1.5), (2 * size, 0.0, 0.3)):
-        with Resident(os.getpid()) as watch, watch.request(7, price):
+    for price, least, most in ((0, 0.7, 1.5), (2 * size, 0.0, 0.3)):
+        with Resident(os.getpid(), within=600) as watch, watch.request(7, price):
             wait_until(lambda seen=watch: seen.looked > 5)
             block, before = np.ones(size, np.uint8), watch.looked
             wait_until(lambda seen=watch, before=before: seen.looked > before + 5)

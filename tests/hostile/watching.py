@@ -50,13 +50,13 @@ class Resident:
     """Watches the resident memory of a process while requests are under way, in a thread.
 
     Attributes:
-        highest: Most that it rose within :data:`RISE_SECONDS`, beyond what was under way, in bytes.
+        highest: Most that it rose ``within`` some seconds, beyond what was under way, in bytes.
         under: Keys of the requests that were under way then.
         looked: How often it has looked.
     """
 
-    def __init__(self, pid: int) -> None:
-        self._pid = pid
+    def __init__(self, pid: int, within: float = RISE_SECONDS) -> None:
+        self._pid, self._within = pid, within
         self._prices: dict[int, int] = {}
         self._seen: deque[tuple[float, int]] = deque()
         self._over = threading.Event()
@@ -87,7 +87,7 @@ class Resident:
         while not self._over.wait(0.01):
             now, resident = time.monotonic(), int(statm.read_text().split()[1]) * PAGE_BYTES
             self._seen.append((now, resident))
-            while self._seen[0][0] < now - RISE_SECONDS:
+            while self._seen[0][0] < now - self._within:
                 self._seen.popleft()
             under = dict(self._prices)
             rise = resident - min(held for _, held in self._seen) - sum(under.values())

@@ -3,7 +3,6 @@
 from acpc_server.jobs.following import Following
 from acpc_server.jobs.kind import (
     Job,
-    JobFailure,
     JobFilter,
     JobKind,
     JobSpec,
@@ -14,7 +13,6 @@ from acpc_server.jobs.kind import (
     pack,
     unpack,
 )
-from acpc_server.jobs.lease import Host, Hosts, LeaseTerms
+from acpc_server.jobs.lease import LeaseTerms
 from acpc_server.jobs.mounts import network_file_system
-from acpc_server.jobs.record import RECORD_ERRORS, Record, first_line
 from acpc_server.jobs.service import JobOptions, JobService, is_id

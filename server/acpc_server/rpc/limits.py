@@ -21,7 +21,7 @@ from acpc_server.scheduling import RETRY_SECONDS, has_place
 
 # For what is not asked about: gRPC ends the process by a signal where it gets no memory.
 RESERVE_BYTES = 128 * 1024 * 1024
-# A look for free memory holds for so long.
+# A look for free memory holds for so long, and for no more messages than it was for.
 LOOK_SECONDS = 0.02
 
 
@@ -107,7 +107,7 @@ class Limits:
         self._reads: dict[Read, float] = {}  # since when each has its slot, the oldest first
         self._line: dict[Read, asyncio.Future[None]] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._next_look = 0.0
+        self._look, self._looked_for = 0.0, 0  # when it was, and for how many messages
 
     def enter(self, caller: str, what: Sequence[str]) -> None:
         """Count one of each of ``what`` that has a limit for a caller.
@@ -175,11 +175,13 @@ class Limits:
                 reason="MEMORY_BUSY",
                 retry_after=RETRY_SECONDS,
             )
-        if self._message_bytes and (now := time.monotonic()) >= self._next_look:
-            if wrong := memory_short(2 * self._message_bytes * max(1, self._slots.used)):
+        messages, now = max(1, self._slots.used), time.monotonic()
+        known = messages <= self._looked_for and now < self._look + LOOK_SECONDS
+        if self._message_bytes and not known:
+            if wrong := memory_short(2 * self._message_bytes * messages):
                 problem = f"the host is short of memory: {wrong}"
                 raise HostShortage(problem, retry_after=RETRY_SECONDS)
-            self._next_look = now + LOOK_SECONDS
+            self._look, self._looked_for = now, messages
         try:
             async with asyncio.timeout(limit.seconds):
                 return await call.receive()
