@@ -29,7 +29,8 @@ TOLERANCE = 1e-4
 CANDIDATES, HORIZON, ELITES, KEPT, DRAWS, SEED = 12, 2, 3, 1, 2, 7
 STEPS = {"CEM": 2, "ICEM": 2, "CategoricalCEM": 4}
 MINIMISED = [
-    ("CEM", 1), ("ICEM", 1), ("CEM", 3), ("ICEM", 3), ("CategoricalCEM", 1), ("PredictiveSampling", 1)
+    ("CEM", 1), ("ICEM", 1), ("CEM", 3), ("ICEM", 3), ("CategoricalCEM", 1),
+    ("PredictiveSampling", 1),
 ]  # fmt: skip
 Array = NDArray[np.float64]
 
