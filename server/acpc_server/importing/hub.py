@@ -43,14 +43,20 @@ class Hub:
 
     def __init__(self, repo: str) -> None:
         try:
-            import huggingface_hub.utils  # noqa: PLC0415 - of an extra
+            # Of an extra. Its modules are named: as attributes they may not be there yet.
+            import huggingface_hub.constants  # noqa: PLC0415
+            import huggingface_hub.errors  # noqa: PLC0415
+            import huggingface_hub.utils  # noqa: PLC0415
         except ModuleNotFoundError:
             problem = f"an import from the Hub needs huggingface_hub: {install_line('hub')}"
             raise FailedPrecondition(problem, reason="EXTRA_MISSING") from None
         hub: Any = huggingface_hub
         self._hub, self._repo = hub, repo
         self._endpoint = os.environ.get("HF_ENDPOINT") or hub.constants.ENDPOINT
-        self._headers = hub.utils.build_hf_headers(library_name="acpc")
+        # Not hub.utils.build_hf_headers, which asks the Hub for a file of any size.
+        token = None if hub.constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else hub.get_token()
+        self._headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._headers |= {"User-Agent": f"acpc; hf_hub/{hub.__version__}"}
         self._headers["Accept-Encoding"] = "identity"  # a packed answer has no size
 
     def _parts(self, url: str, what: str, most: int, **headers: str) -> Iterator[tuple[int, bytes]]:

@@ -4,11 +4,14 @@ import contextlib
 import hashlib
 import http.server
 import json
+import os
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import processes
 import pytest
 import torch
 from acpc_server.cli import app
@@ -31,6 +34,7 @@ class Hub(http.server.ThreadingHTTPServer):
         self.asked: list[str] = []
         self.told: dict[str, Any] = {}  # what it tells instead
         self.cut_after, self.endless = 0, False
+        self.tokens: set[str | None] = set()
 
     def entry(self, name: str) -> dict[str, Any]:
         data = self.files[name]
@@ -52,6 +56,7 @@ class _Pages(http.server.BaseHTTPRequestHandler):
         hub = self.server
         headers = {"X-Repo-Commit": COMMIT}
         hub.asked.append(path)
+        hub.tokens.add(self.headers["Authorization"])
         status, body = 200, b""
         if "someone/wm" not in path:
             status, headers["X-Error-Code"] = 404, "RepoNotFound"
@@ -166,6 +171,30 @@ def test_an_answer_without_end_ends(hub: Hub, tmp_path: Path) -> None:
     hub.endless = True
     with pytest.raises(AcpcError, match="an answer of more than"):
         pull("hf:someone/wm", tmp_path / "new")
+    assert len(hub.asked) == 1, "and nothing else is asked for, as libraries do for themselves"
+
+
+def test_a_token_opens_what_is_private(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    pull("hf:someone/wm", tmp_path / "new")
+    assert hub.tokens == {None}
+    monkeypatch.setenv("HF_TOKEN", "hf_mine")
+    pull("hf:someone/wm", tmp_path / "another")
+    assert hub.tokens == {None, "Bearer hf_mine"}
+
+
+@pytest.mark.process
+def test_the_public_hub_is_asked_where_none_is_named(tmp_path: Path) -> None:
+    """In a process of its own, offline: what it imports of huggingface_hub nobody has imported."""
+    program = Path(sys.executable).with_name("acpc-server")
+    environment = {**os.environ, "HF_HUB_OFFLINE": "1"}
+    environment.pop("HF_ENDPOINT", None)
+    command = [program, "import", "hf:someone/wm", tmp_path / "new"]
+    done = processes.run(command, check=False, fresh=True, env=environment)
+    refused = "FAILED_PRECONDITION: the Hub (https://huggingface.co) did not give someone/wm: "
+    assert done.stderr.startswith(refused)
 
 
 def test_other_bytes_than_told_are_not_taken(hub: Hub, tmp_path: Path) -> None:
