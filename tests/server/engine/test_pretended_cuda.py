@@ -43,16 +43,7 @@ pytestmark = pytest.mark.process  # torch loads its fake tensors and derivatives
 FRAMES, ROWS, VIEWS, CANDIDATES, STEPS, SIDE, DIM, WIDTH = 5, 4, 2, 6, 2, 28, 16, 10
 MODES = [mode for mode in NumericMode if mode is not NumericMode.SERVER_DEFAULT]
 KINDS_OF_PRODUCT = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
-
-
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
-    root = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "model")
-    return load_checkpoint(root, "model", device=torch.device("cpu"))
 
 
 @pytest.fixture

@@ -103,22 +103,24 @@ def world(tmp_path: Path) -> Iterator[World]:
     world.programs.close()
 
 
-def test_what_lies_in_the_folder_and_is_no_program_never_serves(world: World) -> None:
-    world.put(b"\x7fELF")
-    assert [world.ask() for _ in range(3)] == ["", "", ""]
-    assert (world.rejected("raised"), world.rejected("corrupt")) == (1.0, None)
-
-
 @pytest.mark.parametrize(
-    "about", [{"sha256": "0" * 64}, {"rows": {}}, {"rows": [1]}, {"rows": {"2": 1}}]
+    ("about", "reason"),
+    [
+        ({}, "raised"),  # no program at all
+        ({"sha256": "0" * 64}, "corrupt"),  # and these are not what was compiled: never loaded
+        ({"rows": {}}, "corrupt"),
+        ({"rows": [1]}, "corrupt"),
+        ({"rows": {"2": 1}}, "corrupt"),
+    ],
 )
-def test_a_file_that_is_not_what_was_compiled_is_never_loaded(
-    world: World, about: dict[str, object]
+def test_what_lies_in_the_folder_and_is_no_program_never_serves(
+    world: World, about: dict[str, object], reason: str
 ) -> None:
     world.put(b"\x7fELF", **about)
-    assert world.ask() == world.ask() == ""
-    assert (world.rejected("raised"), world.rejected("corrupt")) == (None, 1.0)
-    assert not (world.folder / f"{world.key}.json").exists()
+    assert [world.ask() for _ in range(3)] == ["", "", ""]
+    for one in ("raised", "corrupt"):
+        assert world.rejected(one) == (1.0 if one == reason else None)
+    assert reason == "raised" or not (world.folder / f"{world.key}.json").exists()
 
 
 def test_a_link_is_never_followed(world: World, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Threads of device calls, whose count is nobody else's, and the memory that a process keeps."""
+"""Threads of device calls, whose count is nobody else's."""
 
 import sys
 import threading
@@ -57,20 +57,15 @@ def threads() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-def test_a_block_that_fails_gives_its_threads_back() -> None:
+def test_a_block_has_threads_of_its_own_and_gives_them_back() -> None:
+    seen: list[int] = []
     with pytest.raises(ValueError, match="it"), own_threads(1):
         assert torch.get_num_threads() == 1
-        raise ValueError("it")
-    assert torch.get_num_threads() == THREADS
-
-
-def test_a_thread_that_starts_meanwhile_keeps_the_default() -> None:
-    seen: list[int] = []
-
-    with own_threads(1):
         other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
         other.start()
         other.join()
+        raise ValueError("it")
+    assert torch.get_num_threads() == THREADS
     assert seen == [THREADS], "torch's own setter would have given it one"
 
 

@@ -61,25 +61,26 @@ def uploaded(admit: Callable[..., Principal]) -> str:
     return refused.code
 
 
-def test_an_upload_whose_credentials_end_is_logged_as_its_callers(lines: Lines) -> None:
-    assert uploaded(says(Principal("ci"), Unauthenticated("over"))) == "UNAUTHENTICATED"
-    assert named(lines, "rpc") == [("UNAUTHENTICATED", "ci")]
+CI, READER = Principal("ci"), Principal("ci", Role.READ, "0a1b")
+Found = list[tuple[str, str]]
+# What is answered of who calls, time after time; and the lines of calls and of access then.
+CASES: dict[str, tuple[list[Principal | Exception], Found, Found]] = {
+    "its credentials end": ([CI, Unauthenticated("over")], [("UNAUTHENTICATED", "ci")], []),
+    "they name another": ([CI, Principal("someone")], [("UNAUTHENTICATED", "ci")], []),
+    "it is denied": ([READER], [("PERMISSION_DENIED", "ci")], [("PERMISSION_DENIED", "ci")]),
+    "nobody is known": ([Unauthenticated("who?")], [], []),
+}
 
 
-def test_a_call_ends_when_its_credentials_name_another(lines: Lines) -> None:
-    assert uploaded(says(Principal("ci"), Principal("someone"))) == "UNAUTHENTICATED"
-    assert named(lines, "rpc") == [("UNAUTHENTICATED", "ci")]
-
-
-def test_who_is_denied_a_method_is_logged_and_known_by_the_key(lines: Lines) -> None:
-    assert uploaded(says(Principal("ci", Role.READ, "0a1b"))) == "PERMISSION_DENIED"
-    assert named(lines, "access") == [("PERMISSION_DENIED", "ci")]
-    assert [line["credential"] for line in lines if "credential" in line] == ["0a1b"] * 2
-
-
-def test_nobody_is_named_while_nobody_is_known(lines: Lines) -> None:
-    assert uploaded(says(Unauthenticated("who?"))) == "UNAUTHENTICATED"
-    assert named(lines, "access") == named(lines, "rpc") == []
+@pytest.mark.parametrize("case", CASES)
+def test_an_upload_that_ends_is_logged_as_its_callers(lines: Lines, case: str) -> None:
+    told, calls, denied = CASES[case]
+    code = "PERMISSION_DENIED" if denied else "UNAUTHENTICATED"
+    assert uploaded(says(*told)) == code
+    assert (named(lines, "rpc"), named(lines, "access")) == (calls, denied)
+    assert [line["credential"] for line in lines if line.get("credential")] == (
+        ["0a1b"] * 2 if denied else []
+    )
 
 
 def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:

@@ -4,10 +4,8 @@ from dataclasses import fields, replace
 
 import pytest
 from acpc.contract import (
-    AnchorSource,
     CheckpointRef,
     EvidenceOptions,
-    GaussianNoise,
     PartnerPast,
     Reading,
     ScoreProtocol,
@@ -16,16 +14,11 @@ from acpc.contract import (
     to_plain,
 )
 from acpc_server.errors import InvalidArgument
-from acpc_server.scoring.spec import ScoreSpec
+from acpc_server.scoring import ScoreSpec
+from score_specs import score_spec
 
-MODEL = CheckpointRef(name="model", weights="weights.pt", digest="a" * 64)
-BASE = CheckpointRef(name="base", weights="weights.pt", digest="b" * 64)
-PLAN = ScoreSpec(
-    checkpoint=MODEL,
-    reference=BASE,
-    anchors=AnchorSource(dataset="d.h5", task="tworoom"),
-    perturbation=GaussianNoise(sigma=0.08),
-)
+BASE = CheckpointRef(name="base", weights="weights.pt", digest="c" * 64)
+PLAN = replace(score_spec(), reference=BASE)
 
 
 def changed(**values: object) -> ScoreSpec:

@@ -7,27 +7,19 @@ import numpy as np
 import numpy_reference as paper
 import pytest
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, ScoreProtocol
 from acpc_server.errors import FailedPrecondition
 from acpc_server.jobs import unpack
 from acpc_server.scoring.measuring import ShardRecord
 from acpc_server.scoring.score import summarise_checkpoint
 from acpc_server.scoring.spec import ScoreSpec
+from score_specs import score_spec
 
 ANCHORS, DRAWS, HORIZON, DIM = 23, 4, 6, 5
 WEIGHTS = (0.5, 0.1, 0.1, 0.1, 0.1, 0.1)
 
 
 def plan(**protocol: object) -> ScoreSpec:
-    return ScoreSpec(
-        checkpoint=CheckpointRef(name="model", weights="weights.pt", digest="a" * 64),
-        reference=None,
-        anchors=AnchorSource(dataset="d.h5", task="tworoom", count=ANCHORS),
-        perturbation=GaussianNoise(sigma=0.08),
-        protocol=ScoreProtocol(
-            **{"draws": DRAWS, "horizon": HORIZON, "weights": WEIGHTS, **protocol}
-        ),
-    )
+    return score_spec(**{"draws": DRAWS, "horizon": HORIZON, "weights": WEIGHTS, **protocol})
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,8 @@
 """What a study's parts promise beside their numbers: checks, joins, and what the receipt says."""
 
-from collections.abc import Iterator
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +15,12 @@ from acpc.contract import (
     PlannerStudy,
     SensitivityStudy,
 )
-from acpc_server.data import AnchorBatch
 from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
 from acpc_server.models.folder import CheckpointEntry
 from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
-from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import DriftMeasurement
@@ -28,81 +28,71 @@ from acpc_server.studies.geometry import GeometryMeasurement
 from acpc_server.studies.measurement import Bench
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
+from anchor_batches import anchors
 from plain_model import PlainModel
 
 N, HISTORY, HORIZON = 6, 3, 4
 SHIFTS = (GaussianNoise(sigma=0.05),)
 
 
-@pytest.fixture(scope="module")
-def engine() -> Iterator[DeviceClient]:
-    opened = DeviceClient(torch.device("cpu"), Metrics(), threads=1)
-    yield opened
-    opened.close()
-
-
 def bench(engine: DeviceClient, model: PlainModel) -> Bench:
-    generator = np.random.default_rng(0)
-    steps = HISTORY + HORIZON
-    anchors = AnchorBatch(
-        history=HISTORY,
-        frames=generator.integers(0, 256, (N, steps, 8, 8, 3), np.uint8),
-        action_blocks=generator.standard_normal((N, steps - 1, 2), np.float32),
-        endpoint_states=np.zeros((N, 1)),
-        labels=np.zeros(N, np.int64),
-        anchor_ids=np.arange(10, 10 + N),
-        trajectory_ids=np.arange(N),
-    )
+    held = anchors(N, history=HISTORY, horizon=HORIZON, size=(8, 8), block=2)
+    held = replace(held, anchor_ids=np.arange(10, 10 + N), trajectory_ids=np.arange(N))
     entry = CheckpointEntry("plain", "weights.pt", 0, ())
     checkpoint = CachedCheckpoint("plain", "weights.pt", model, entry)
-    return Bench(engine, checkpoint, anchors, NumericMode.FP32)
+    return Bench(engine, checkpoint, held, NumericMode.FP32)
 
 
 def context() -> RequestContext:
     return RequestContext(Priority.JOB)
 
 
-class DriftingModel(PlainModel):
-    """A broken model that answers the same frame differently each time."""
+class Broken(PlainModel):
+    """A model whose latents are what ``change`` makes of them."""
+
+    def __init__(self, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self._change = change
 
     def encode(self, frames: torch.Tensor) -> torch.Tensor:
-        return super().encode(frames) + torch.arange(len(frames))[:, None]
+        return self._change(super().encode(frames))
 
 
-class OverflowingModel(PlainModel):
-    """A model whose predictions are not finite."""
-
-    def encode(self, frames: torch.Tensor) -> torch.Tensor:
-        return super().encode(frames) * torch.inf
+def drifting(latents: torch.Tensor) -> torch.Tensor:
+    """The same frame differently each time."""
+    return latents + torch.arange(len(latents))[:, None]
 
 
-def test_a_model_that_does_not_repeat_itself_is_found_out(engine: DeviceClient) -> None:
-    study = DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2)
-    measurement = DriftMeasurement(bench(engine, DriftingModel()), study)
-    with pytest.raises(FailedPrecondition, match="does not repeat itself"):
-        measurement.measure(0, N, context())
+def overflowing(latents: torch.Tensor) -> torch.Tensor:
+    return latents * torch.inf
 
 
-def test_predictions_that_are_not_finite_are_refused(engine: DeviceClient) -> None:
-    study = GeometryStudy(shifts=SHIFTS, horizon=HORIZON)
-    measurement = GeometryMeasurement(bench(engine, OverflowingModel()), study)
-    with pytest.raises(FailedPrecondition) as caught:
-        measurement.measure(0, N, context())
-    assert caught.value.reason == "PREDICTION_NOT_FINITE"
+def steep(latents: torch.Tensor) -> torch.Tensor:
+    """Finite, and its derivative is not."""
+    return latents.sign().sub(1).abs().sqrt()
 
 
-class SteepModel(PlainModel):
-    """A model of finite predictions whose derivative is not finite."""
-
-    def encode(self, frames: torch.Tensor) -> torch.Tensor:
-        return super().encode(frames).sign().sub(1).abs().sqrt()
+NOT_FINITE = "PREDICTION_NOT_FINITE"
 
 
-def test_a_derivative_that_is_not_finite_is_refused(engine: DeviceClient) -> None:
-    study = SensitivityStudy(probes=1, horizon=HORIZON)
-    with pytest.raises(FailedPrecondition) as caught:
-        SensitivityMeasurement(bench(engine, SteepModel()), study).measure(0, N, context())
-    assert caught.value.reason == "PREDICTION_NOT_FINITE"
+@pytest.mark.parametrize(
+    ("measurement", "study", "change", "reason", "words"),
+    [
+        (DriftMeasurement, DriftStudy(shifts=SHIFTS, horizon=HORIZON, groups=2), drifting,
+         "FAILED_PRECONDITION", "does not repeat itself"),
+        (GeometryMeasurement, GeometryStudy(shifts=SHIFTS, horizon=HORIZON), overflowing,
+         NOT_FINITE, None),
+        (SensitivityMeasurement, SensitivityStudy(probes=1, horizon=HORIZON), steep,
+         NOT_FINITE, None),
+    ],
+)  # fmt: skip
+def test_a_model_that_is_broken_is_found_out(
+    *, engine: DeviceClient, measurement: Any, study: object,
+    change: Callable[[torch.Tensor], torch.Tensor], reason: str, words: str | None,
+) -> None:  # fmt: skip
+    with pytest.raises(FailedPrecondition, match=words) as caught:
+        measurement(bench(engine, Broken(change)), study).measure(0, N, context())
+    assert caught.value.reason == reason
 
 
 def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceClient) -> None:
