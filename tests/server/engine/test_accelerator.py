@@ -1,11 +1,18 @@
-"""Devices of any kind are chosen, named and asked for their memory through one file."""
+"""Devices are chosen, named and asked for their memory; calls have threads of their own."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from acpc_server.engine import choose_device, device_name, report_memory
-from acpc_server.engine.accelerator import pinned
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceClient, choose_device, device_name, report_memory
+from acpc_server.engine.accelerator import own_threads, pinned
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import CARD, PlainModel
 
 CPU = torch.device("cpu")
 
@@ -52,3 +59,39 @@ def test_a_gpus_name_and_memory_are_torchs(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_pinned_for_a_processor() -> None:
     frames = torch.zeros(2)
     assert pinned(frames, CPU) is frames
+
+
+THREADS = 3
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """This thread has several, and gives them back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_block_has_threads_of_its_own_and_gives_them_back() -> None:
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="it"), own_threads(1):
+        assert torch.get_num_threads() == 1
+        other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        raise ValueError("it")
+    assert torch.get_num_threads() == THREADS
+    assert seen == [THREADS], "torch's own setter would have given it one"
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [(1, 1), (10**11, THREADS)])
+def test_threads_follow_the_size_of_the_call(parameters: int, expected: int) -> None:
+    seen: list[int] = []
+    engine = DeviceClient(torch.device("cpu"), Metrics(), threads=THREADS)
+    model = PlainModel(lambda _: seen.append(torch.get_num_threads()))
+    model.card = replace(CARD, parameter_count=parameters)
+    context = RequestContext(Priority.INTERACTIVE)
+    engine.encode(model, torch.zeros(1, 3, 8, 8), context, NumericMode.FP32)
+    engine.close()
+    assert seen == [expected]

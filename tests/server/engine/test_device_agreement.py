@@ -5,9 +5,11 @@ Beside it: chunks change nothing, and each numeric mode is what it says.
 
 import os
 from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
+import jepa_torch_reference as reference
 import numpy as np
 import pytest
 import torch
@@ -23,16 +25,18 @@ from acpc_server.engine import DeviceClient, choose_device, require_mode
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
-from acpc_server.errors import InvalidArgument
+from acpc_server.errors import PARSES, Cancelled, FailedPrecondition, InvalidArgument, parsing
 from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
+from acpc_server.numerics.consistency import horizon_weights
+from acpc_server.numerics.local import pixel_direction, rademacher_probe, squared_norm
 from acpc_server.observe import Metrics
 from acpc_server.perturb import perturb_frames
 from acpc_server.scheduling import Priority, RequestContext
 from float32_model import Float32Model
-from plain_model import CARD
-from public_checkpoint import public_config, write_checkpoint
+from plain_model import CARD, PlainModel
+from public_checkpoint import public_config, random_state_dict, write_checkpoint
 from reference_model import ReferenceModel
 
 CPU, DEVICE = torch.device("cpu"), choose_device(os.environ.get("ACPC_TEST_DEVICE", "cpu"))
@@ -177,3 +181,114 @@ def test_bf16_weights_kept_are_as_good_as_weights_cast_in_every_call(
         kept, cast = rollout_pool(reduced, *given), rollout_pool(model, *given)
         assert (kept - cast).abs().max() <= 5e-2 * cast.abs().max()  # as captured programs
     assert 2 <= model.reduced_bytes / model.card.parameter_count < 4, "most weights are halved"
+
+
+HORIZON, PROBES = 2, 64
+
+
+def explicit_jacobian(images: torch.Tensor, blocks: torch.Tensor) -> torch.Tensor:
+    """Derivative of the rollout by pixels, reverse mode in float64, (H * dim, pixels)."""
+    config = public_config()
+    state = {name: x.double() for name, x in random_state_dict(config, 0).items()}
+    std = torch.tensor([0.229, 0.224, 0.225], dtype=torch.float64).view(3, 1, 1)
+
+    def predicted(pixels: torch.Tensor) -> torch.Tensor:
+        latents = reference.encode(state, config, pixels / std)
+        return reference.rollout(state, config, latents, blocks.double())
+
+    jacobian = torch.func.jacrev(predicted)(images.double() * std)  # (H, dim, h, 3, side, side)
+    return jacobian.flatten(2)
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop")
+def test_tangents_and_their_trace_are_those_of_the_explicit_jacobian(
+    engine: DeviceClient, model: FrozenJepa
+) -> None:
+    """Each J v to 1e-4, and Hutchinson's mean within four of its standard errors."""
+    generator = torch.Generator().manual_seed(0)
+    history = torch.randn(3, 3, 28, 28, generator=generator)
+    blocks = torch.randn(3 + HORIZON - 1, 10, generator=generator)
+    jacobian = explicit_jacobian(history, blocks)
+    probes = torch.stack(
+        [rademacher_probe(history.shape, seed=0, anchor=4, probe=k) for k in range(PROBES)]
+    )
+    tangents = engine.rollout_tangent(
+        model,
+        history.expand(PROBES, -1, -1, -1, -1),
+        pixel_direction(probes),
+        blocks.expand(PROBES, -1, -1),
+        RequestContext(Priority.JOB),
+    )
+    wanted = torch.einsum("kdp,np->nkd", jacobian, probes.double().flatten(1))
+    error = (tangents - wanted).norm(dim=-1) / wanted.norm(dim=-1)
+    assert error.max() < 1e-4
+    weights = horizon_weights((), HORIZON)
+    frobenius = (jacobian.square().sum(dim=(1, 2)) * weights).sum()
+    values = squared_norm(tangents, weights)
+    standard_error = values.std() / PROBES**0.5
+    assert abs(values.mean() - frobenius) < 4 * standard_error
+    assert standard_error < 0.25 * frobenius
+
+
+def test_plug_in_families_have_derivatives_without_doing_anything(engine: DeviceClient) -> None:
+    """A mean over pixels has a derivative known by hand, at every step."""
+    directions = torch.rand(5, 2, 3, 8, 8)
+    found = engine.rollout_tangent(
+        PlainModel(), torch.rand(5, 2, 3, 8, 8), directions, torch.zeros(5, 4, 2), _context()
+    )
+    wanted = directions[:, -1].mean(dim=(2, 3))[:, None].expand(-1, 3, -1)
+    torch.testing.assert_close(found, wanted)
+
+
+class HiddenModel(PlainModel):
+    """A plug-in that leaves forward mode no way in."""
+
+    def encode(self, frames: torch.Tensor) -> torch.Tensor:
+        with torch.inference_mode():
+            return super().encode(frames)
+
+
+def test_a_hidden_derivative_is_refused_not_zero(engine: DeviceClient) -> None:
+    frames, blocks = torch.rand(1, 1, 3, 8, 8), torch.zeros(1, 1, 2)
+    with pytest.raises(FailedPrecondition, match=r"'plain'.*torch.no_grad") as caught:
+        engine.rollout_tangent(HiddenModel(), frames, frames, blocks, _context())
+    assert caught.value.reason == "NO_FORWARD_DERIVATIVE"
+
+
+def test_the_cut_does_not_move_the_numbers_beyond_rounding(
+    engine: DeviceClient, model: FrozenJepa
+) -> None:
+    history, blocks = torch.rand(9, 3, 3, 28, 28), torch.rand(9, 3, 10)
+    every = engine.rollout_tangent(model, history, history, blocks, _context())
+    alone = [
+        engine.rollout_tangent(model, h[None], h[None], b[None], _context())
+        for h, b in zip(history, blocks, strict=True)
+    ]
+    np.testing.assert_allclose(every, torch.cat(alone), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("failures", [PARSES - 1, PARSES])
+def test_a_failure_of_the_parser_is_tried_again(failures: int) -> None:
+    """Threads of Python 3.11 that parse at once may get a SystemError."""
+    tries: list[int] = []
+
+    def load() -> None:
+        tries.append(1)
+        if len(tries) <= failures:
+            raise SystemError("AST constructor recursion depth mismatch")
+
+    with pytest.raises(SystemError) if failures == PARSES else nullcontext():
+        parsing(load)
+    assert len(tries) == PARSES
+
+
+def test_a_withdrawn_request_stops_it(engine: DeviceClient) -> None:
+    context = _context()
+    context.cancel()
+    frames = torch.rand(1, 1, 3, 8, 8)
+    with pytest.raises(Cancelled):
+        engine.rollout_tangent(PlainModel(), frames, frames, torch.zeros(1, 1, 2), context)
+
+
+def _context() -> RequestContext:
+    return RequestContext(Priority.JOB)

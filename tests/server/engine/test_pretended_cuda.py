@@ -24,7 +24,7 @@ from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import load_derivatives
-from acpc_server.models import FrozenJepa, rollout_pool
+from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
@@ -91,22 +91,6 @@ def test_a_device_call_is_one_copy_in_and_one_out(
             assert answer.dtype is (torch.float64 if wide == 8 else torch.float32)
     used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
     assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
-
-
-def test_a_step_of_a_pool_is_few_operations(model: FrozenJepa) -> None:
-    """On a GPU, and for a small pool on a CPU, a step takes as long as its operations are many."""
-    counts = []
-    for steps in (3, 4):
-        with pretended_cuda() as watch, torch.inference_mode():
-            there = on_pretended(model)
-            watch.operations.clear()
-            starts = torch.zeros(VIEWS, 3, DIM, device=CUDA)
-            past = torch.zeros(2, WIDTH, device=CUDA)
-            pool = torch.zeros(1, CANDIDATES, steps, WIDTH, device=CUDA)
-            rollout_pool(there, starts, past, pool)
-            counts.append(watch.operations.total())
-    layers = len(model.network.predictor.transformer.layers)
-    assert counts[1] - counts[0] <= 24 * layers + 16
 
 
 @pytest.mark.parametrize(("drawn", "most"), [(False, 700), (True, 1000)])

@@ -66,17 +66,6 @@ def test_silence_ends_a_stream_and_lets_go_of_its_upload(
     assert stub.UploadAnchors(iter(rest)).anchor_set.anchors == 12
 
 
-def test_silent_streams_do_not_take_every_thread(stub: pb_grpc.AnchorServiceStub) -> None:
-    """Streams have their own limit, so that other calls are answered beside them."""
-    done = threading.Event()
-    streams = [stub.UploadAnchors.future(silent_after([], done)) for _ in range(8)]
-    answer = stub.ListAnchorSets(pb.ListAnchorSetsRequest(), timeout=GENEROUS_SECONDS)
-    assert answer.next_page_token == ""
-    codes = {stream.code().name for stream in streams}
-    done.set()
-    assert codes == {"DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED"}
-
-
 def test_an_upload_without_a_name_is_one_stream(
     stub: pb_grpc.AnchorServiceStub, tmp_path: Path
 ) -> None:

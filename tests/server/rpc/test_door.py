@@ -7,26 +7,29 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
 import grpc
 import pytest
+import structlog
 import wire
+from acpc.v1 import anchor_service_pb2, checkpoint_service_pb2
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.errors import NotFound, ResourceExhausted
+from acpc_server.access import Principal
+from acpc_server.errors import NotFound, ResourceExhausted, Unauthenticated
 from acpc_server.observe import Metrics, ServerHealth
-from acpc_server.rpc import Call, HealthService
+from acpc_server.rpc import Call, HealthService, ReadLimit
 from acpc_server.rpc.door import MAX_REFUSED
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from http2 import Connection
+from served_door import CHECKPOINTS, Held, channel, half_open, served
 from served_door import CHECKPOINTS as SERVICE
-from served_door import Held, channel, half_open, served
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = pytest.mark.edge
@@ -296,3 +299,85 @@ def test_a_call_that_would_be_rejected_is_before_its_message_is_read() -> None:
         half_open(address, LIST, 1) as (call,),
     ):
         assert wire.refusal(call.result).reason == "SERVER_BUSY"
+
+
+ANCHORS = anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"]
+UPLOAD = "/acpc.v1.AnchorService/UploadAnchors"
+Lines = list[MutableMapping[str, Any]]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with structlog.testing.capture_logs() as found:
+        yield found
+
+
+def named(lines: Lines, event: str) -> list[tuple[str, str]]:
+    """Code and principal of the lines of an event."""
+    return [(line["code"], line["principal"]) for line in lines if line["event"] == event]
+
+
+class Anchors:
+    """Takes uploads and does nothing with them."""
+
+    async def UploadAnchors(self, call: Call) -> anchor_service_pb2.UploadAnchorsResponse:
+        async for _ in call.messages(ReadLimit(GENEROUS_SECONDS)):
+            pass
+        return anchor_service_pb2.UploadAnchorsResponse()
+
+
+def says(*answers: Principal | Exception) -> Callable[..., Principal]:
+    """Admits as it is told, call after call."""
+    left = list(answers)
+
+    def admit(*_: object) -> Principal:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return admit
+
+
+def uploaded(admit: Callable[..., Principal]) -> str:
+    """Code of an upload of one message."""
+    with served({ANCHORS: Anchors()}, identify=admit) as address, channel(address) as opened:
+        stream = opened.stream_stream(UPLOAD)
+        refused = wire.refusal(lambda: list(stream(iter([b""]), timeout=GENEROUS_SECONDS)))
+    return refused.code
+
+
+@pytest.mark.parametrize(
+    ("then", "known"),
+    [
+        ([Principal("ci"), Unauthenticated("over")], ["ci"]),
+        ([Principal("ci"), Principal("someone")], ["ci"]),
+        ([Unauthenticated("who?")], []),
+    ],
+    ids=["its credentials end", "they name another", "nobody is known"],
+)
+def test_an_upload_that_ends_is_logged_as_its_callers(
+    lines: Lines, then: list[Principal | Exception], known: list[str]
+) -> None:
+    assert uploaded(says(*then)) == "UNAUTHENTICATED"
+    assert named(lines, "rpc") == [("UNAUTHENTICATED", name) for name in known]
+    assert named(lines, "access") == []
+
+
+def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:
+    work = Held()
+    with (
+        served({CHECKPOINTS: work}, identify=says(Principal("ci"))) as address,
+        channel(address) as opened,
+    ):
+        asked = checkpoint_service_pb2.LoadCheckpointRequest(request_id="two\nlines")
+        future = CheckpointServiceStub(opened).LoadCheckpoint.future(asked)
+        try:
+            assert work.begun.wait(GENEROUS_SECONDS)
+            future.cancel()
+            wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci")])
+        finally:
+            work.go_on.set()
+        wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci"), ("OK", "ci")])
+    assert {line["request_id"] for line in lines if line["event"] == "access"} == {r"'two\nlines'"}
+    assert future.code() is grpc.StatusCode.CANCELLED

@@ -1,4 +1,4 @@
-"""Alike requests share a call, which is delayed for those that are under way, and only for them."""
+"""Callers take turns, and alike requests share a call, which waits for those under way alone."""
 
 import asyncio
 from collections.abc import Callable, Iterator
@@ -13,6 +13,7 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    Turns,
     Work,
     settle,
 )
@@ -161,3 +162,46 @@ def test_answers_of_an_event_loop_arrive_there_and_late_ones_harm_nobody(line: L
             await futures[1]
 
     asyncio.run(asked())
+
+
+def in_line(*given: str) -> Turns[str]:
+    turns = Turns[str]()
+    for item in given:
+        turns.add(item[0], item)
+    return turns
+
+
+def taken(turns: Turns[str]) -> list[str]:
+    return [turns.take() for _ in range(len(turns))]
+
+
+def test_one_turn_a_round_and_in_order_within_a_caller() -> None:
+    turns = in_line("a1", "a2", "a3", "b1", "c1", "b2")
+    expected = ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert list(turns) == expected
+    assert taken(turns) == expected
+
+
+def test_a_newcomer_comes_before_whoever_had_a_turn_just_now() -> None:
+    turns = in_line("a1", "a2", "a3")
+    assert turns.take() == "a1"
+    turns.add("b", "b1")
+    assert taken(turns) == ["b1", "a2", "a3"]
+
+
+def test_newcomers_without_end_leave_nobody_behind() -> None:
+    turns, order = in_line("a1", "a2", "a3"), list[str]()
+    for name in "bcdefg":
+        order.append(turns.take())
+        turns.add(name, name)
+    assert order == ["a1", "b", "a2", "c", "d", "a3"]
+
+
+def test_items_leave_the_line_out_of_turn() -> None:
+    turns = in_line("a1", "a2", "b1")
+    turns.remove("a", "a1")
+    with pytest.raises(ValueError, match="not in"):
+        turns.remove("a", "a1")
+    assert turns.take("b") == "b1"
+    assert turns.next_caller(lambda caller: caller != "a") is None
+    assert taken(turns) == ["a2"]
