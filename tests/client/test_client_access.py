@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from acpc.contract import Identity
 from acpc_client import (
@@ -20,55 +19,30 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 from acpc_client.transport.access import is_local, resolved
-from client_counterparty import Counterparty
+from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, status
 
 WORD = "acpc_0123456789ab_very-secret"
 
 
-class Witness(Counterparty):
-    """Notes who calls.
-
-    Attributes:
-        callers: The header of each call, in order.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callers: list[Any] = []
-
-    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
-        super()._begin(method, request, context)
-
-
-@pytest.fixture
-def counterparty() -> Witness:
-    return Witness()
-
-
-def test_every_kind_of_call_carries_the_token(
-    side: Any, counterparty: Witness, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    pair = Pair(history, blocks, Identity())
+def test_every_kind_of_call_carries_the_token(side: Any) -> None:
+    pair = Pair(HISTORY, BLOCKS, Identity())
     side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
     side.collect(lambda client: client.compare_pairs("a", [pair]), token=WORD)
-    counterparty.script.append(
+    side.server.script.append(
         operation("operations/1", error=status(grpc.StatusCode.CANCELLED, "gone"))
     )
     side.collect(lambda client: client.operations.watch("operations/1"), token=WORD)
     plan = {
-        "checkpoint": "a", "history": history, "goal": history[0],
-        "past_blocks": blocks[:2], "perturbations": Identity(),
+        "checkpoint": "a", "history": HISTORY, "goal": HISTORY[0],
+        "past_blocks": BLOCKS[:2], "perturbations": Identity(),
     }  # fmt: skip
-    side.converse(plan, lambda session: session.certify(blocks[None]), token=WORD)
-    assert len(counterparty.callers) >= 5
-    assert set(counterparty.callers) == {f"Bearer {WORD}"}
+    side.converse(plan, lambda session: session.certify(BLOCKS[None]), token=WORD)
+    assert len(side.server.callers) >= 5
+    assert set(side.server.callers) == {f"Bearer {WORD}"}
 
 
-def test_a_file_is_read_again_when_it_changes(
-    side: Any, counterparty: Witness, tmp_path: Path
-) -> None:
+def test_a_file_is_read_again_when_it_changes(side: Any, tmp_path: Path) -> None:
     file, fresh = tmp_path / "token", tmp_path / "fresh"
     file.write_text("one\n")
 
@@ -83,7 +57,7 @@ def test_a_file_is_read_again_when_it_changes(
         file.unlink()
         with pytest.raises(ArgumentError, match=r"token: cannot read .*token: No such file"):
             client.checkpoints.get("a")
-    assert counterparty.callers == ["Bearer one", "Bearer two"]
+    assert side.server.callers == ["Bearer one", "Bearer two"]
 
 
 @pytest.mark.parametrize("target", ["gpu:1", "dns:///gpu:1", "10.0.0.1:1,127.0.0.1:1"])
@@ -96,13 +70,13 @@ def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target:
 
 
 def test_what_is_meant_for_this_host_goes_by_no_proxy(
-    side: Any, counterparty: Witness, monkeypatch: pytest.MonkeyPatch
+    side: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
-    assert counterparty.callers == [f"Bearer {WORD}"]
+    assert side.server.callers == [f"Bearer {WORD}"]
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "späth"])

@@ -27,29 +27,28 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import AcpcClient, AsyncAcpcClient, CheckpointState, JobState, Outcome
 from acpc_client.errors import ArgumentError, Internal
 from client_counterparty import Counterparty
+from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, score_response, tensor
 
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20)
 
 
-def test_compare_pair_sends_bytes_and_specs(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
+def test_compare_pair_sends_bytes_and_specs(side: Any) -> None:
     views = {"perturbations": [GaussianNoise(0.08), GaussianBlur(15)], "draws": 2, "anchor": 7}
-    given = {"observed_future": history[:2], "weights": np.array([0.25, 0.75])}
+    given = {"observed_future": HISTORY[:2], "weights": np.array([0.25, 0.75])}
     given |= {"seed": 2**64 - 1, "numeric_mode": NumericMode.FP32, "request_id": "mine"}
     ref = CheckpointRef("a", "w.pt", "d" * 64)
     answer = side.ask(
         lambda client: client.compare_pair(
-            ref, history, blocks.astype(np.float64), **views, **given
+            ref, HISTORY, BLOCKS.astype(np.float64), **views, **given
         )
     )
     specs = [{"gaussian_noise": {"sigma": 0.08}}, {"gaussian_blur": {"kernel_size": 15}}]
-    (sent,) = counterparty.requests["ComparePair"]
+    (sent,) = side.server.requests["ComparePair"]
     assert sent == diagnostics.ComparePairRequest(
         checkpoint={"name": "a", "weights": "w.pt", "digest": "d" * 64}, request_id="mine",
-        history=tensor(history), action_blocks=tensor(blocks), weights=[0.25, 0.75],
-        observed_future=tensor(history[:2]), numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
+        history=tensor(HISTORY), action_blocks=tensor(BLOCKS), weights=[0.25, 0.75],
+        observed_future=tensor(HISTORY[:2]), numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
         perturbations={"specs": specs, "draws": 2, "seed": 2**64 - 1, "anchor": 7},
     )  # fmt: skip
     assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]
@@ -59,12 +58,10 @@ def test_compare_pair_sends_bytes_and_specs(
     assert answer.receipt.numeric_mode is NumericMode.FP32
 
 
-def test_views_of_the_callers_own_travel_as_frames(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    views = np.stack([history, 255 - history])
-    answer = side.ask(lambda client: client.compare_pair("a", history, blocks, views=views))
-    (sent,) = counterparty.requests["ComparePair"]
+def test_views_of_the_callers_own_travel_as_frames(side: Any) -> None:
+    views = np.stack([HISTORY, 255 - HISTORY])
+    answer = side.ask(lambda client: client.compare_pair("a", HISTORY, BLOCKS, views=views))
+    (sent,) = side.server.requests["ComparePair"]
     assert sent.explicit_views.data == views.tobytes()
     assert not sent.HasField("observed_future")
     assert [(r.draw, r.error_drift) for r in answer.results] == [(0, None), (1, None)]
@@ -74,21 +71,18 @@ def test_views_of_the_callers_own_travel_as_frames(
     ("goal", "kind"),
     [(np.zeros((4, 5, 3), np.uint8), "frame"), (np.zeros(6, np.float32), "latent")],
 )
-def test_certify_pool(
-    goal: np.ndarray, kind: str, side: Any, counterparty: Counterparty,
-    history: np.ndarray, blocks: np.ndarray,
-) -> None:  # fmt: skip
+def test_certify_pool(goal: np.ndarray, kind: str, side: Any) -> None:
     candidates = np.ones((5, 3, 2), np.float32)
     answer = side.ask(
         lambda client: client.certify_pool(
-            "a", history, candidates, goal, past_blocks=blocks[:2], elite_count=2,
+            "a", HISTORY, candidates, goal, past_blocks=BLOCKS[:2], elite_count=2,
             perturbations=GaussianNoise(0.08), cost_reduction=CostReduction.MEAN,
             endpoint_tolerance=1e-6,
         )
     )  # fmt: skip
-    (sent,) = counterparty.requests["CertifyPool"]
+    (sent,) = side.server.requests["CertifyPool"]
     assert sent == diagnostics.CertifyPoolRequest(
-        checkpoint={"name": "a"}, history=tensor(history), past_blocks=tensor(blocks[:2]),
+        checkpoint={"name": "a"}, history=tensor(HISTORY), past_blocks=tensor(BLOCKS[:2]),
         candidates=tensor(candidates), goal={kind: tensor(goal)}, elite_count=2,
         perturbations={"specs": [{"gaussian_noise": {"sigma": 0.08}}], "draws": 1},
         cost_reduction=CostReduction.MEAN, endpoint_tolerance=1e-6, request_id=sent.request_id,
@@ -102,21 +96,21 @@ def test_certify_pool(
     assert answer.certified_severities[0].elite is None
 
 
-def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -> None:
+def test_a_score_has_verdict_and_values(side: Any) -> None:
     done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
-    counterparty.script.extend([operation("operations/mine", 1), done])
+    side.server.script.extend([operation("operations/mine", 1), done])
     score = side.score(
         "trained", ANCHORS, GaussianNoise(0.08), reference="plain", request_id="mine",
         protocol=ScoreProtocol(draws=3, extra_horizons=(1, 4)), thresholds=Thresholds(ir=0.2),
     )  # fmt: skip
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    (sent,) = side.server.requests["ScoreCheckpoint"]
     assert sent == pb.ScoreCheckpointRequest(
         checkpoint={"name": "trained"}, reference={"name": "plain"}, request_id="mine",
         dataset={"dataset": "tworoom.h5", "task": "tworoom", "count": 20},
         perturbation={"gaussian_noise": {"sigma": 0.08}}, thresholds={"ir": 0.2},
         protocol={"draws": 3, "extra_horizons": [1, 4]},
     )  # fmt: skip
-    assert counterparty.requests["WatchOperation"][0].name == "operations/mine"
+    assert side.server.requests["WatchOperation"][0].name == "operations/mine"
     assert score.verdict.outcome is Outcome.PASSED
     assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
@@ -133,7 +127,7 @@ def test_progress_is_one_line_of_stderr(
     assert shown.endswith("\n") and shown.count("\n") == 1
 
 
-def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Counterparty) -> None:
+def test_previews_are_asked_for_by_name_or_by_job(side: Any) -> None:
     name = "operations/mine"
     found = side.ask(lambda client: client.preview_anchors(name, [5, 2], draw=3))
     assert [preview.anchor for preview in found] == [5, 2]
@@ -143,20 +137,20 @@ def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Count
     assert found[1].partner is None
     job = side.ask(lambda client: client.operations.get(name))
     side.ask(lambda client: client.preview_anchors(job, np.array([7])))
-    first, second = counterparty.requests["PreviewAnchors"]
+    first, second = side.server.requests["PreviewAnchors"]
     assert (first.name, list(first.anchors), first.draw) == (name, [5, 2], 3)
     assert (second.name, list(second.anchors), second.draw) == (name, [7], 0)
     with pytest.raises(ArgumentError, match="anchors: found -1"):
         side.ask(lambda client: client.preview_anchors(name, [-1]))
 
 
-def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
+def test_lists_read_every_page(side: Any) -> None:
     listed = side.collect(lambda client: client.checkpoints.list(page_size=2))
     assert [item.name for item in listed] == ["one", "two", "three"]
-    assert [request.page_token for request in counterparty.requests["ListCheckpoints"]] == ["", "2"]
+    assert [request.page_token for request in side.server.requests["ListCheckpoints"]] == ["", "2"]
     listed = side.collect(lambda client: client.operations.list(filter="state=running"))
     assert [item.name for item in listed] == ["operations/first", "operations/second"]
-    assert counterparty.requests["ListOperations"][1].filter == "state=running"
+    assert side.server.requests["ListOperations"][1].filter == "state=running"
 
 
 def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Counterparty) -> None:
@@ -181,16 +175,16 @@ def test_a_list_of_the_asyncio_client_may_be_awaited(target: str) -> None:
     assert asyncio.run(names()) == ["one", "two", "three"]
 
 
-def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:
+def test_datasets_and_tasks_are_listed(side: Any) -> None:
     (found,) = side.collect(lambda client: client.datasets.list(page_size=7))
     assert found == DatasetFile("rooms.h5", 2**20)
-    assert counterparty.requests["ListDatasets"][0].page_size == 7
+    assert side.server.requests["ListDatasets"][0].page_size == 7
     rooms, own = side.collect(lambda client: client.datasets.tasks())
     assert rooms == TaskSummary("rooms", "Rooms.", state="pose", frameskip=5, history=3)
     assert own == TaskSummary("own.yaml")
 
 
-def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> None:
+def test_checkpoints_load_and_unload(side: Any) -> None:
     loaded = side.ask(lambda client: client.checkpoints.load("a", pin=True))
     assert loaded.checkpoint.pinned
     assert loaded.checkpoint.state is CheckpointState.LOADED
@@ -200,29 +194,27 @@ def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> N
     assert unloaded.model is None
 
 
-def test_operations_get_wait_cancel_delete(side: Any, counterparty: Counterparty) -> None:
+def test_operations_get_wait_cancel_delete(side: Any) -> None:
     name = "operations/1"
     assert side.ask(lambda client: client.operations.get(name)).state is JobState.RUNNING
     waited = side.ask(lambda client: client.operations.wait(name, timeout=1.5))
     assert waited.progress.completed == 2
-    limit = counterparty.requests["WaitOperation"][0].timeout
+    limit = side.server.requests["WaitOperation"][0].timeout
     assert limit.seconds + limit.nanos * 1e-9 == pytest.approx(1.5)
     side.ask(lambda client: client.operations.cancel(name))
     side.ask(lambda client: client.operations.delete(name))
-    assert counterparty.requests["CancelOperation"][0].name == name
-    assert counterparty.requests["DeleteOperation"][0].name == name
+    assert side.server.requests["CancelOperation"][0].name == name
+    assert side.server.requests["DeleteOperation"][0].name == name
 
 
-def test_every_call_has_a_deadline(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
+def test_every_call_has_a_deadline(side: Any) -> None:
     def deadline(method: str) -> float:
         # gRPC rounds deadlines on the wire by up to three per cent.
-        (left,) = counterparty.deadlines.pop(method)
+        (left,) = side.server.deadlines.pop(method)
         assert left is not None
         return left / 1.03
 
-    side.ask(lambda client: client.compare_pair("a", history, blocks, perturbations=Identity()))
+    side.ask(lambda client: client.compare_pair("a", HISTORY, BLOCKS, perturbations=Identity()))
     assert 5 < deadline("ComparePair") <= 30
     side.ask(lambda client: client.checkpoints.get("a"), timeout=700)
     assert 600 < deadline("GetCheckpoint") <= 700

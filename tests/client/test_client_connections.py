@@ -9,6 +9,7 @@ from acpc_client.errors import DeadlineExceeded, ServerAway
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from client_counterparty import Counterparty, serve
+from client_fixtures import BLOCKS, HISTORY
 
 BLUR = GaussianBlur(15)
 CALLS = 12
@@ -16,16 +17,16 @@ CALLS = 12
 
 @pytest.mark.slow  # a connection is left once nothing has come on it for five seconds
 def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
-    counterparty: Counterparty, target: str, history: np.ndarray
+    counterparty: Counterparty, target: str
 ) -> None:
     pool = np.zeros((3, 2, 2), np.float32)
     with AcpcClient(target) as client:
-        with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
+        with client.plan("lewm", HISTORY[:1], HISTORY[0], perturbations=BLUR) as session:
             counterparty.stalled.set()
             with pytest.raises(DeadlineExceeded):
                 session.certify(pool, timeout=5.2)
             counterparty.stalled.clear()
-        with client.plan("lewm", history[:1], history[0], perturbations=BLUR) as session:
+        with client.plan("lewm", HISTORY[:1], HISTORY[0], perturbations=BLUR) as session:
             assert session.certify(pool)
     assert len(set(counterparty.peers["Plan"])) == 2
 
@@ -44,7 +45,7 @@ def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_targe
             server.stop(None).wait()
 
 
-def test_calls_go_round_the_servers_of_a_target(history: np.ndarray, blocks: np.ndarray) -> None:
+def test_calls_go_round_the_servers_of_a_target() -> None:
     sides = [Counterparty(), Counterparty()]
     with contextlib.ExitStack() as stack:
         servers = [serve(side) for side in sides]
@@ -58,7 +59,7 @@ def test_calls_go_round_the_servers_of_a_target(history: np.ndarray, blocks: np.
         def ask(times: int) -> list[int]:
             before = [len(side.requests["ComparePair"]) for side in sides]
             for _ in range(times):
-                client.compare_pair("a", history, blocks, perturbations=Identity())
+                client.compare_pair("a", HISTORY, BLOCKS, perturbations=Identity())
             after = [len(side.requests["ComparePair"]) for side in sides]
             return [y - x for x, y in zip(before, after, strict=True)]
 

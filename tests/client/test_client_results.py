@@ -23,7 +23,6 @@ from acpc.v1 import perturbation_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import JobState, Operation, Outcome, Score, ScoreRequest, SkipReason
 from acpc_client.errors import Cancelled, FailedPrecondition, Internal, MalformedAnswer
-from client_counterparty import Counterparty
 from client_messages import operation, score_response, status
 from google.longrunning import operations_pb2
 
@@ -116,7 +115,7 @@ ANCHORS = ["a" * 64, DatasetAnchors("d.h5", "t", 50, 3, 5, True)]
 REFERENCES = [None, CheckpointRef("base", "w.pt", "d" * 64)]
 
 
-def test_what_was_sent_is_what_is_read(side: Any, counterparty: Counterparty) -> None:
+def test_what_was_sent_is_what_is_read(side: Any) -> None:
     """A request survives the wire and the metadata of its operation."""
     for shift, anchors, reference in itertools.product(SHIFTS, ANCHORS, REFERENCES):
         given = {"reference": reference, "protocol": PROTOCOL, "thresholds": Thresholds(0.3, 0.95)}
@@ -124,7 +123,7 @@ def test_what_was_sent_is_what_is_read(side: Any, counterparty: Counterparty) ->
         ref = CheckpointRef("trained")
         asked = (ref, anchors, shift)
         side.ask(lambda client, asked=asked, given=given: client.score_checkpoint(*asked, **given))
-        sent = counterparty.requests["ScoreCheckpoint"][-1]
+        sent = side.server.requests["ScoreCheckpoint"][-1]
         read = Operation.from_message(operation("operations/r", request=sent)).request
         assert read == ScoreRequest(checkpoint=ref, anchors=anchors, shift=shift, **given)
         assert read is not None and read.shift == shift and read.protocol == PROTOCOL

@@ -23,7 +23,6 @@ from acpc.v1 import study_service_pb2 as pb
 from acpc_client import JobState
 from acpc_client.errors import MalformedAnswer
 from acpc_client.results import Operation, StudyResult
-from client_counterparty import Counterparty
 from client_messages import study_operation, study_response
 from waiting import GENEROUS_SECONDS
 
@@ -44,11 +43,11 @@ def run(side: Any, *arguments: Any, **options: Any) -> Any:
     return side.ask(lambda client: client.run_study(*arguments, **options))
 
 
-def test_what_is_silent_is_not_sent(side: Any, counterparty: Counterparty) -> None:
+def test_what_is_silent_is_not_sent(side: Any) -> None:
     """The server fills in the paper's protocol; the client must not guess it."""
     for study in (DriftStudy(), PlannerStudy(), GeometryStudy(), SensitivityStudy()):
         run(side, "m", "a" * 64, study, request_id="mine")
-    sent = counterparty.requests["RunStudy"]
+    sent = side.server.requests["RunStudy"]
     assert [message.WhichOneof("study") for message in sent] == [
         "drift", "planner", "geometry", "sensitivity"
     ]  # fmt: skip
@@ -58,14 +57,14 @@ def test_what_is_silent_is_not_sent(side: Any, counterparty: Counterparty) -> No
         assert getattr(message, message.WhichOneof("study")).ListFields() == []
 
 
-def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None:
+def test_everything_given_is_sent(side: Any) -> None:
     numbers = {"draws": 3, "seed": 4, "sampling_seed": 2**63, "history": 3, "goal_offset": 7}
     study = PlannerStudy(
         [GaussianNoise(0.02), GaussianBlur(5)], budget=CemBudget(32, 4, 6, 3),
         cost_reduction=CostReduction.SUM, returns=CemReturn.BEST, **numbers,
     )  # fmt: skip
     job = run(side, "m", ANCHORS, study, numeric_mode=NumericMode.FP32)
-    (sent,) = counterparty.requests["RunStudy"]
+    (sent,) = side.server.requests["RunStudy"]
     assert sent.dataset.one_per_episode
     assert sent.dataset.count == 20
     assert sent.planner == pb.PlannerStudy(
@@ -79,17 +78,17 @@ def test_everything_given_is_sent(side: Any, counterparty: Counterparty) -> None
     assert job.submitted.checkpoint.name == "m"
     assert (job.submitted.state, job.submitted.attempts) == (JobState.RUNNING, 2)
     run(side, "m", ANCHORS, SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5))
-    sensitivity = counterparty.requests["RunStudy"][1].sensitivity
+    sensitivity = side.server.requests["RunStudy"][1].sensitivity
     assert sensitivity == pb.SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5)
 
 
 @pytest.mark.parametrize("told", [False, True], ids=["bar", "function"])
 def test_a_job_waits_for_its_rows_and_the_wait_is_shown(
-    side: Any, counterparty: Counterparty, capsys: pytest.CaptureFixture[str], told: bool
+    side: Any, capsys: pytest.CaptureFixture[str], told: bool
 ) -> None:
     response = study_response(REQUEST, COLUMNS)
     done = study_operation("operations/x", REQUEST, response=response)
-    counterparty.script.extend([study_operation("operations/x", REQUEST), done])
+    side.server.script.extend([study_operation("operations/x", REQUEST), done])
     seen: list[Operation] = []
     progress = seen.append if told else True
 

@@ -18,7 +18,6 @@ from acpc_client import (
     save_result,
 )
 from acpc_command import Acpc
-from client_counterparty import Counterparty
 from report_samples import judged, side
 
 REFERENCE = side("two-base", 2.0, 2.0)
@@ -35,7 +34,7 @@ def weighed(made: Score, t_ir: float, t_sr: float) -> Evidence:
     return found
 
 
-def test_no_server_is_asked(acpc: Acpc, counterparty: Counterparty, tmp_path: Path) -> None:
+def test_no_server_is_asked(acpc: Acpc, tmp_path: Path) -> None:
     for name, push in (("good", 0.3), ("bad", 1.9)):
         save_result(score(push), tmp_path / f"{name}.json")
     good, bad = tmp_path / "good.json", tmp_path / "bad.npz"
@@ -50,7 +49,7 @@ def test_no_server_is_asked(acpc: Acpc, counterparty: Counterparty, tmp_path: Pa
     assert (tmp_path / "gate.xml").read_text().count("<testcase") == 2
     several = json.loads(acpc("judge", good, bad, "-o", "json", code=3).stdout)
     assert [one["answer"]["verdict"]["outcome"] for one in several] == ["passed", "failed"]
-    assert not counterparty.requests
+    assert not acpc.server.requests
 
 
 def test_values_per_anchor_are_not_needed(acpc: Acpc, tmp_path: Path) -> None:

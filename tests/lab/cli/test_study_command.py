@@ -1,7 +1,6 @@
 """``acpc study`` on rows: tables, bundles, verification and its exit codes."""
 
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -31,29 +30,6 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert ours and "BA 0.889, precision 0.882, recall 1.000" in theirs
     assert f"acpc verify {bundle}" in answer.stderr
     return bundle
-
-
-HORIZONS = "horizons --protocol {horizon:\\ 5,quantile:\\ 0.8}"
-
-
-@pytest.mark.parametrize(
-    ("study", "rows", "words"),
-    [
-        ("planner", "0,0 0,1", "run 0 has one task, a; the regression leaves one task out"),
-        (HORIZONS, "0,0", "is 0 in every row; wanted an augmented level"),
-        (HORIZONS, "0,0 1,1", "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
-    ],
-)
-def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
-    acpc: Acpc, tmp_path: Path, study: str, rows: str, words: str
-) -> None:
-    listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
-    lines = [f"a,{row},{name},a.h5,a\n" for row, name in zip(rows.split(), "xy", strict=False)]
-    listed.write_text("task,run,level,checkpoint,dataset,preset\n" + "".join(lines))
-    asked = ("--checkpoints", listed, "--out", out)
-    answer = acpc("study", "run", *shlex.split(study), *asked, code=2, ACPC_TIMEOUT="2")
-    assert words in answer.stderr
-    assert not out.exists()
 
 
 @pytest.mark.process

@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 from acpc_command import Acpc
-from client_counterparty import Counterparty
 from result_documents import checked
 
 KEPT = Path(__file__).parents[1] / "thresholds.json"
@@ -21,9 +20,7 @@ SCORE = ["score", "a", "--dataset", "d.h5", "--task", "mine", "--shift", "blur:1
 EDGE = "t_IR 0.3 lies at the edge of its grid: a larger one was not tried and may do better"
 
 
-def test_a_study_writes_them_and_a_score_takes_them(
-    acpc: Acpc, tmp_path: Path, counterparty: Counterparty
-) -> None:
+def test_a_study_writes_them_and_a_score_takes_them(acpc: Acpc, tmp_path: Path) -> None:
     rows, file = tmp_path / "sweep.csv", tmp_path / "thresholds.json"
     rows.write_text(SWEEP)
     answer = acpc("study", "run", "thresholds", "--rows", rows, "--thresholds", file)
@@ -34,19 +31,17 @@ def test_a_study_writes_them_and_a_score_takes_them(
 
     answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}")
     assert f"warning: {file}: {EDGE}" in answer.stderr
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
+    (sent,) = acpc.server.requests["ScoreCheckpoint"]
     digest = hashlib.sha256(file.read_bytes()).hexdigest()
     used = sent.thresholds
     assert (used.sr, used.family, used.source_digest) == (0.9, "lewm", digest)
     assert not used.HasField("ir"), "0.3 is the contract's default, which is not sent"
 
 
-def test_a_changed_file_is_a_usage_error_that_names_the_field(
-    acpc: Acpc, tmp_path: Path, counterparty: Counterparty
-) -> None:
+def test_a_changed_file_is_a_usage_error_that_names_the_field(acpc: Acpc, tmp_path: Path) -> None:
     file, document = tmp_path / "changed.json", json.loads(KEPT.read_text())
     document["answer"]["ir"] = 0.9
     file.write_text(json.dumps(document))
     answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}", code=2)
     assert "answer.ir: found 0.9, but request.parameters.ir_grid is" in answer.stderr
-    assert not counterparty.requests
+    assert not acpc.server.requests

@@ -11,12 +11,12 @@ import torch
 from acpc_client.errors import ArgumentError
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
-from cem_solvers import Opener, only, rising, rows, solver
+from cem_solvers import Sessions, only, rising, rows, solver
 from client_counterparty import Counterparty
 from public_library import public_solver
 
 pytestmark = pytest.mark.usefixtures("release")
-OPENERS: dict[str, Opener] = {}  # a copy by pickle finds its opener by name
+OPENERS: dict[str, Any] = {}  # a copy by pickle finds its opener by name
 
 
 def opened(env: int) -> PlanSession:
@@ -24,7 +24,7 @@ def opened(env: int) -> PlanSession:
 
 
 @pytest.fixture
-def hook(session: Opener) -> CemCertificates:
+def hook(session: Sessions) -> CemCertificates:
     OPENERS["here"] = session
     return CemCertificates(opened)
 
@@ -63,9 +63,7 @@ def test_a_solver_that_is_left_is_as_it_was(
     assert type(left) is kind
 
 
-def test_a_solver_without_callbacks_is_joined_where_it_asks_for_costs(
-    session: Opener, counterparty: Counterparty
-) -> None:
+def test_a_solver_without_callbacks_is_joined_where_it_asks_for_costs(session: Sessions) -> None:
     """Its one pool is its only iteration; what it minimises is its own again after each solve."""
     shape = {"shape": (3, 2), "environments": 3, "num_samples": 6}
     plain = public_solver(rising, kind="PredictiveSampling", **shape, batch_size=2)
@@ -78,14 +76,14 @@ def test_a_solver_without_callbacks_is_joined_where_it_asks_for_costs(
     assert [batch[0]["certified"] for batch in hook.history] == [[True, True], [True]]
     attached.solve(third())
     assert list(hook.iterations) == [2]
-    asked(counterparty)
+    asked(session.server)
     kind = type(plain).__bases__[1]
     left = hook.detach(attached)
     assert type(left) is kind
     assert vars(left).keys() - {"_acpc_episodes"} == before.keys()
     assert all(vars(left)[key] is value for key, value in before.items())
     left.solve(rows(3))
-    assert not counterparty.requests["Plan"]
+    assert not session.server.requests["Plan"]
 
 
 def by_pickle(value: Any) -> Any:
@@ -125,7 +123,7 @@ def test_numbers_that_are_not_the_rows_environments_are_told(
 
 
 @pytest.mark.parametrize(("keeps", "kept"), [(5, 2), (2, 2), (1, 1), (0, 0)])
-def test_icem_keeps_as_many_as_are_certified(keeps: int, kept: int, session: Opener) -> None:
+def test_icem_keeps_as_many_as_are_certified(keeps: int, kept: int, session: Sessions) -> None:
     for given in (0, 1, 2):
         hook = CemCertificates(lambda env, given=given: session(env, kept_elites=given))
         attached = hook.attach(solver(hook, kind="ICEM", n_elite_keep=keeps))
@@ -138,7 +136,7 @@ def test_icem_keeps_as_many_as_are_certified(keeps: int, kept: int, session: Ope
             attached.solve(rows(1))
 
 
-def test_elites_that_are_kept_in_another_order_are_another_selection(session: Opener) -> None:
+def test_elites_that_are_kept_in_another_order_are_another_selection(session: Sessions) -> None:
     """Its best of two is the server's second: the next pools differ, although the sets agree."""
     hook = CemCertificates(lambda env: session(env, kept_elites=1))
 
@@ -150,7 +148,7 @@ def test_elites_that_are_kept_in_another_order_are_another_selection(session: Op
     assert not hook.certified()
 
 
-def test_infinite_costs_that_the_server_is_not_told_of_certify_nothing(session: Opener) -> None:
+def test_infinite_costs_that_the_server_is_not_told_of_certify_nothing(session: Sessions) -> None:
     hook = CemCertificates(session)
 
     def some(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import pytest
 from acpc_lab.integrations import CemCertificates
-from cem_solvers import Opener, rising
+from cem_solvers import Sessions, rising
 from gymnasium.spaces import Box
 from public_library import public_module, public_solver
 
@@ -29,7 +29,7 @@ def policies(release: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 @pytest.mark.parametrize("kind", ["CEM", "ICEM"])
 def test_a_policy_plans_for_those_that_go_on(
-    kind: Literal["CEM", "ICEM"], release: str, policies: ModuleType, session: Opener
+    kind: Literal["CEM", "ICEM"], release: str, policies: ModuleType, session: Sessions
 ) -> None:
     """Environment 1 ends after the first plan; its rows are asked for no more, nor others' as its.
 

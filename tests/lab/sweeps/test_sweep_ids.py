@@ -1,7 +1,6 @@
 """The ids of cells follow from what a file says: no release submits a finished cell again."""
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +8,8 @@ import pytest
 from acpc.contract import ScoreProtocol
 from acpc_lab.report import from_sweep, render
 from acpc_lab.sweeps import Cell, Sweep, SweepFolder, SweepPlan
-from sweep_plans import planned
+from sweep_plans import planned, sweep_of
 
-Make = Callable[..., Sweep]
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
 LEFT_OPEN = {"shifts": ["gaussian_noise:0.08"]}
 # What the file says, how the id of its one cell ends, and the request id of its first attempt.
@@ -78,7 +76,7 @@ def cell_of(sweep: Sweep) -> Cell:
 
 @pytest.mark.parametrize(("said", "id", "request_id"), WRITTEN_DOWN, ids=str)
 def test_ids_are_those_that_were_written_down(
-    said: dict[str, Any], id: str, request_id: str, sweep_of: Make
+    said: dict[str, Any], id: str, request_id: str
 ) -> None:
     cell = cell_of(sweep_of(**LEFT_OPEN | said))
     assert cell.id.removeprefix("a-").removeprefix("gaussian_") == id
@@ -87,15 +85,13 @@ def test_ids_are_those_that_were_written_down(
 
 
 @pytest.mark.parametrize(("documents", "different"), [(ALIKE, 1), (APART, len(APART))])
-def test_ids_are_alike_where_the_jobs_are(
-    documents: list[dict[str, Any]], different: int, sweep_of: Make
-) -> None:
+def test_ids_are_alike_where_the_jobs_are(documents: list[dict[str, Any]], different: int) -> None:
     cells = [cell_of(sweep_of(**LEFT_OPEN | said)) for said in documents]
     assert len({cell.id for cell in cells}) == different
     assert len({cell.job_id("mine", 1) for cell in cells}) == different
 
 
-def test_what_a_plan_leaves_open_has_the_papers_value(sweep_of: Make, tmp_path: Path) -> None:
+def test_what_a_plan_leaves_open_has_the_papers_value(tmp_path: Path) -> None:
     folder = SweepFolder(tmp_path / "mine.sweep")
     folder.path.mkdir()
     folder.write_plan(planned(sweep_of(**LEFT_OPEN), ["a"]))

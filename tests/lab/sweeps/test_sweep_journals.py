@@ -2,18 +2,14 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
-from acpc_client.sync.client import AcpcClient
 from acpc_lab.campaigns import Entry, Journal
-from acpc_lab.sweeps import Sweep, SweepFolder, SweepResults, TaskState
-from job_counterparty import JobParty
+from acpc_lab.sweeps import SweepFolder, SweepResults, TaskState
+from sweep_plans import POLL, Scene
 from test_sweep_plans import CELL
-
-Make = Callable[..., Sweep]
 
 
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
@@ -48,13 +44,11 @@ def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
             journal.entries()
 
 
-def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 0
-    sweep = sweep_of()
-    wanted = [item.score for item in sweep.run(client, poll=0.01)]
-    jobs = set(party.jobs)
+def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(at: Scene) -> None:
+    at.party.looks = 0
+    sweep = at.sweep()
+    wanted = [item.score for item in sweep.run(at.client, poll=POLL)]
+    jobs = set(at.party.jobs)
     finished = sweep.folder.with_name("finished")
     sweep.folder.rename(finished)
     lines = (finished / "journal.jsonl").read_bytes().splitlines(keepends=True)
@@ -66,24 +60,22 @@ def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
             (sweep.folder / "journal.jsonl").write_bytes(b"".join(lines[:events]))
             for file in results[files:]:
                 (sweep.folder / "results" / file.name).unlink()
-            assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
-            assert set(party.jobs) == jobs
+            assert [item.score for item in sweep.run(at.client, poll=POLL)] == wanted
+            assert set(at.party.jobs) == jobs
             shutil.rmtree(sweep.folder)
 
 
-def test_a_result_that_cannot_be_read_is_fetched_again(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 0
-    sweep = sweep_of()
-    wanted = [item.score for item in sweep.run(client, poll=0.01)]
-    jobs = set(party.jobs)
+def test_a_result_that_cannot_be_read_is_fetched_again(at: Scene) -> None:
+    at.party.looks = 0
+    sweep = at.sweep()
+    wanted = [item.score for item in sweep.run(at.client, poll=POLL)]
+    jobs = set(at.party.jobs)
     damaged, *_ = sorted((sweep.folder / "results").iterdir())
     for content in (b"", damaged.read_bytes()[:100]):
         damaged.write_bytes(content)
         assert sorted(item.state.value for item in sweep.results()) == ["queued", "succeeded"]
-        assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
-    assert set(party.jobs) == jobs
+        assert [item.score for item in sweep.run(at.client, poll=POLL)] == wanted
+    assert set(at.party.jobs) == jobs
 
 
 @pytest.mark.parametrize(
@@ -97,13 +89,11 @@ def test_a_plan_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> No
         SweepFolder(tmp_path).read_plan()
 
 
-def test_results_are_opened_by_file_or_by_folder(
-    sweep_of: Make, client: AcpcClient, tmp_path: Path
-) -> None:
-    sweep = sweep_of()
+def test_results_are_opened_by_file_or_by_folder(at: Scene, tmp_path: Path) -> None:
+    sweep = at.sweep()
     with pytest.raises(ArgumentError, match="has not been run yet"):
         sweep.results()
-    done = sweep.run(client, poll=0.01)
+    done = sweep.run(at.client, poll=POLL)
     (tmp_path / "file.yaml").write_text(json.dumps(sweep.spec.document))  # JSON is YAML
     for place in (sweep.folder, tmp_path / "file.yaml"):
         opened = SweepResults.open(place)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,11 +13,10 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
 )
-from acpc_lab.sweeps import Cell, Sweep, SweepFileError, SweepPlan
+from acpc_lab.sweeps import Cell, SweepFileError, SweepPlan
 from acpc_lab.sweeps.reading import Pattern, as_value, fill
-from sweep_plans import planned
+from sweep_plans import planned, sweep_of
 
-Make = Callable[..., Sweep]
 RUNS = [f"noise-{level}-run-{run}" for run in (0, 1) for level in ("0.00", "0.04", "0.16")]
 
 
@@ -54,7 +52,7 @@ def test_labels_are_numbers_where_they_look_like_it() -> None:
         fill("{c}", {"a": "1"})
 
 
-def test_labels_name_references_and_anchors(sweep_of: Make) -> None:
+def test_labels_name_references_and_anchors() -> None:
     sweep = sweep_of(
         checkpoints=[
             {
@@ -76,7 +74,7 @@ def test_labels_name_references_and_anchors(sweep_of: Make) -> None:
     assert SweepPlan.from_document(json.loads(json.dumps(plan.to_document()))) == plan
 
 
-def test_weights_files_can_be_a_ladder(sweep_of: Make) -> None:
+def test_weights_files_can_be_a_ladder() -> None:
     ladder = {"run": ["weights_epoch_1.pt", "weights_epoch_10.pt", "last.pt"]}
     group = {"name": "run", "weights": "weights_epoch_{epoch}.pt"}
     reference = {"name": "run", "weights": "weights_epoch_1.pt"}
@@ -102,9 +100,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.parametrize(("changes", "words"), REFUSED, ids=[item[1] for item in REFUSED])
-def test_names_that_fit_nothing_say_what_there_is(
-    changes: dict[str, Any], words: str, sweep_of: Make
-) -> None:
+def test_names_that_fit_nothing_say_what_there_is(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SweepFileError, match=words) as refused:
         planned(sweep_of(**changes), {"a": ["weights.pt"], "many": ["x.pt", "y.pt"]})
     assert refused.value.path.startswith("checkpoints[")
@@ -129,9 +125,7 @@ def test_long_and_strange_names_make_good_file_names() -> None:
 
 
 @pytest.mark.parametrize(("seeds", "resamples"), [(4, 2_000), (60, 32_000)])
-def test_so_many_cells_have_resamples_that_show_each_is_sure(
-    sweep_of: Make, seeds: int, resamples: int
-) -> None:
+def test_so_many_cells_have_resamples_that_show_each_is_sure(seeds: int, resamples: int) -> None:
     """2,000 cannot give a p-value below 2 / 2,001, which 51 cells make more than 5 %."""
     sweep = sweep_of(checkpoints=["a", "b"], seeds=list(range(seeds)), shifts=["blur:5"])
     plan = planned(sweep, ["a", "b"])
