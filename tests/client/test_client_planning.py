@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import CemBudget, CemReturn, GaussianNoise
+from acpc.contract import GaussianNoise
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import (
     AcpcError,
@@ -202,29 +202,6 @@ def test_a_cancelled_task_ends_the_session(target: str, counterparty: Counterpar
                 await session.certify(POOL)
 
     asyncio.run(leave())
-
-
-def test_paired_plans(side: Any) -> None:
-    scene = {key: value for key, value in SCENE.items() if key != "elite_count"}
-    answer = side.ask(
-        lambda client: client.plan_paired(
-            **scene, budget=CemBudget(300, 30, 4, 3), past_blocks=BLOCKS[:2], draws=2,
-            sampling_seed=11, returns=CemReturn.BEST,
-        )
-    )  # fmt: skip
-    (sent,) = side.server.requests["PlanPaired"]
-    budget = sent.budget
-    assert (budget.candidates, budget.elites, budget.iterations, budget.horizon) == (300, 30, 4, 3)
-    assert (sent.sampling_seed, sent.returns, sent.perturbations.draws) == (11, CemReturn.BEST, 2)
-    assert list(sent.past_blocks.shape) == [2, 2]
-    assert answer.clean_plan.shape == (3, 2)
-    same, other = answer.views
-    assert same.certified
-    assert same.first_divergence is None
-    assert len(same.iterations) == 4
-    assert same.iterations[0].elite.margin == 0.25
-    assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
-    assert answer.receipt.device == "cpu"
 
 
 @pytest.mark.parametrize("name", ["candidates", "past_blocks"])
