@@ -6,7 +6,6 @@ import functools
 import json
 import math
 import operator
-import tempfile
 import zipfile
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 from acpc_client.results.files import read_document
 from client_messages import operation, score_response, study_operation, study_response
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from result_documents import checked
@@ -165,25 +164,6 @@ def test_any_json_is_a_result_or_one_line_that_says_why_not(
         assert len(error.message.splitlines()) == 1 and error.description
     else:
         assert read.score_request is None or read.kind == "score"
-
-
-@settings(max_examples=30)
-@given(at=st.floats(0, 1), cut=st.booleans(), bits=st.integers(1, 255))
-def test_a_damaged_file_is_a_result_or_one_line_that_names_it(
-    at: float, cut: bool, bits: int
-) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "result.npz"
-        save_result(scored(), path)
-        content = bytearray(path.read_bytes())
-        index = int(at * (len(content) - 1))
-        content[index] ^= bits
-        path.write_bytes(content[:index] if cut else content)
-        try:
-            load_result(path)
-        except ArgumentError as error:
-            assert "result.npz" in error.message and "Error" not in error.message
-            assert len(error.message.splitlines()) == 1
 
 
 def test_fields_of_a_newer_release_are_passed_over(tmp_path: Path) -> None:

@@ -355,8 +355,8 @@ def serve(
 
 
 @contextmanager
-def served(servicer: object) -> Iterator[str]:
+def served(servicer: object, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
     """The target of a counterparty that listens."""
-    server, target = serve(servicer)
+    server, target = serve(servicer, credentials)
     yield target
     server.stop(None).wait()

@@ -11,6 +11,13 @@ from job_counterparty import DOCUMENT, JobParty
 from written_weights import saved
 
 
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files and configuration are in a folder of the test's own."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+
+
 @pytest.fixture
 def acpc(target: str, counterparty: Counterparty) -> Acpc:
     """Runs the command with the target from the environment."""
@@ -18,9 +25,8 @@ def acpc(target: str, counterparty: Counterparty) -> Acpc:
 
 
 @pytest.fixture
-def many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JobParty]:
+def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobParty]:
     """A server, and a folder with a sweep of two cells, and with a watch of two checkpoints."""
-    monkeypatch.chdir(tmp_path)
     gate = {"name": "gate", "checkpoints": ["**"], "shifts": ["gaussian_noise:0.08"]}
     for name, document in (("mine", DOCUMENT), ("gate", {**DOCUMENT, **gate})):
         Path(f"{name}.yaml").write_text(yaml.safe_dump(document))

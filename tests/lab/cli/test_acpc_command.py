@@ -63,10 +63,10 @@ def test_an_interrupt_leaves_the_jobs_and_says_how_to_go_on(
 
 
 @pytest.mark.process
-def test_a_full_stdout_is_one_line(target: str, tmp_path: Path) -> None:
+def test_a_full_stdout_is_one_line(target: str) -> None:
     """Of a long listing, a help, what prints while it talks to the server, and what is flushed."""
-    np.savez(tmp_path / "pair.npz", history=HISTORY, action_blocks=BLOCKS)
-    compare = ["compare", "a", "--shift", "blur:15", "--input", str(tmp_path / "pair.npz")]
+    np.savez(Path("pair.npz"), history=HISTORY, action_blocks=BLOCKS)
+    compare = ["compare", "a", "--shift", "blur:15", "--input", str(Path("pair.npz"))]
     with Path("/dev/full").open("w") as full:
         for asked in (["list", "shifts"], ["score", "--help"], compare, ["--version"]):
             pipes = {"stdout": full, "stderr": subprocess.PIPE, "text": True}

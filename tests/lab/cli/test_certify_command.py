@@ -25,9 +25,9 @@ def arrays() -> dict[str, np.ndarray]:
 
 
 @pytest.fixture
-def pool(tmp_path: Path, arrays: dict[str, np.ndarray]) -> list[Any]:
+def pool(arrays: dict[str, np.ndarray]) -> list[Any]:
     """The arguments every command here begins with."""
-    path = tmp_path / "pool.npz"
+    path = Path("pool.npz")
     np.savez(path, **arrays)
     return ["certify", "a", "--input", path]
 
@@ -61,22 +61,19 @@ def test_a_row_per_shift_of_the_grid(acpc: Acpc, pool: list[Any]) -> None:
 @pytest.mark.parametrize("require", ["top1", "elite"])
 @pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
 def test_the_gate_is_the_exit_code(
-    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Acpc, pool: list[Any],
-    tmp_path: Path,
-) -> None:  # fmt: skip
+    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Acpc, pool: list[Any]
+) -> None:
     acpc.server.uncertified = uncertified
-    asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", tmp_path / "gate.xml"]
+    asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", Path("gate.xml")]
     answer = acpc(*asked, "-o", "json", code=code)
-    assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
+    assert f'failures="{int(code == 3)}"' in Path("gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 
-def test_a_paired_run_has_a_row_per_view(
-    acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path
-) -> None:
+def test_a_paired_run_has_a_row_per_view(acpc: Acpc, arrays: dict[str, np.ndarray]) -> None:
     del arrays["candidates"]
-    path = tmp_path / "moment.npz"
+    path = Path("moment.npz")
     np.savez(path, **arrays)
     command = ["plan-paired", "a", "--input", path, "--shift", "blur:15"]
     answer = acpc(*command, "--draws", 2, "--protocol", "{budget: {iterations: 3}}")
@@ -87,8 +84,8 @@ def test_a_paired_run_has_a_row_per_view(
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "-o", "json").stdout)
-    gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml", code=3)
-    assert "not met: --require-certified" in (tmp_path / "gate.xml").read_text()
+    gated = acpc(*command, "--require-certified", "--junit", Path("gate.xml"), code=3)
+    assert "not met: --require-certified" in Path("gate.xml").read_text()
     assert "not met: --require-certified" in gated.stderr
     (budget, *_) = [sent.budget for sent in acpc.server.requests["PlanPaired"]]
     assert (budget.iterations, budget.candidates) == (3, 64)

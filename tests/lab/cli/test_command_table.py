@@ -122,6 +122,8 @@ SHOWN = [
         script=[operation(NAME, error=BROKE)]),
     Row("show job mine --out score.npz", 1, err=("has not ended",), script=[operation(NAME, 1)]),
     Row("show job mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
+    Row("score --help",
+        out=("protocol.neighbourhood: ", "thresholds.ir: ", "anchors.frameskip: ")),
     Row("list jobs --filter state=running", out=("operations/first", "operations/second")),
     Row("cancel 7", out=("operations/7: cancellation requested",)),
     Row("cancel latest", out=(f"^{NAME}: has ended already: succeeded",),
@@ -216,10 +218,8 @@ WRONG = [
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder() -> None:
     """Goes where the files of the rows lie."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     pair = {"history": HISTORY, "action_blocks": BLOCKS, "observed_future": HISTORY[:2]}
     pool = {"history": HISTORY, "candidates": np.ones((5, 3, 2), np.float32), "goal": HISTORY[0]}
     for name, arrays in {
@@ -233,12 +233,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "float64": {**pair, "history": np.zeros((3, 4, 5, 3))},
         "damaged": pool,
     }.items():
-        np.savez(tmp_path / name, **arrays)
-    damaged = tmp_path / "damaged.npz"
+        np.savez(name, **arrays)
+    damaged = Path("damaged.npz")
     damaged.write_bytes(damaged.read_bytes()[:-10])
     for name in ("empty", "taken"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "taken/study.json").touch()
+        Path(name).mkdir()
+    Path("taken/study.json").touch()
     with h5py.File("rooms.h5", "w") as file:
         file["ep_len"], file["ep_offset"] = [20, 15], [0, 20]
         file["action"] = file["pos_agent"] = np.zeros((35, 2))
@@ -255,7 +255,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         "flat": f"{columns}a,0,0,x,a.h5,a\n",
         "apart": f"{columns}a,0,0,x,a.h5,a\na,1,1,y,a.h5,a\n",
     }.items():
-        (tmp_path / f"{name}.csv").write_text(text)
+        Path(f"{name}.csv").write_text(text)
 
 
 def printed(wanted: tuple[str, ...], shown: str) -> list[str]:
@@ -307,8 +307,8 @@ def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbe
     assert sum("PASSED" in line for line in lines) == 1
 
 
-def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(acpc: Acpc, tmp_path: Path) -> None:
-    file = tmp_path / "score.json"
+def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(acpc: Acpc) -> None:
+    file = Path("score.json")
     shown = []
     for more in ([], ["--out", file]):
         acpc.server.script.append(ended(PASSED, OPEN, **UNDECIDED))

@@ -22,23 +22,23 @@ SCORED = score_response(pb.OUTCOME_FAILED)
     ids=["download", "watch", "score"],
 )
 def test_the_suffix_names_the_format(
-    command: list[str], code: int, suffix: str, acpc: Acpc, tmp_path: Path
+    command: list[str], code: int, suffix: str, acpc: Acpc
 ) -> None:
     acpc.server.script.append(operation(NAME, 4, response=SCORED))
-    path = tmp_path / f"score.{suffix}"
+    path = Path(f"score.{suffix}")
     acpc(*command, "--out", path, code=code)
     read = load_result(path)
     assert (read.answer, read.operation) == (Score.from_message(SCORED), NAME)
 
 
-def test_a_study_is_followed_shown_and_downloaded(acpc: Acpc, tmp_path: Path) -> None:
+def test_a_study_is_followed_shown_and_downloaded(acpc: Acpc) -> None:
     """By the same commands, with another answer."""
     name, asked = "operations/study", study_service_pb2.RunStudyRequest(sensitivity={"probes": 1})
     asked.checkpoint.name = "trained"
     response = study_response(asked, {"anchor": np.array([7, 9]), "squared_norm": np.ones(2)})
     done = study_operation(name, asked, response=response)
     line = "sensitivity study of trained: 2 rows of anchor, squared_norm"
-    watched, shown, kept = tmp_path / "watched.npz", tmp_path / "shown.json", tmp_path / "kept.npz"
+    watched, shown, kept = Path("watched.npz"), Path("shown.json"), Path("kept.npz")
     acpc.server.script.extend([study_operation(name, asked), *[done] * 5])
     assert acpc("show", "job", name, "--wait", "--out", watched).stdout.strip() == line
     answer = acpc("show", "job", name, "--wait", "-o", "json")

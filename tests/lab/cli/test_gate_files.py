@@ -55,18 +55,18 @@ def outcomes(path: Path) -> list[tuple[str, str]]:
     return [(case.attrib["name"], case[0].tag) for case in cases]
 
 
-def test_a_case_that_did_not_pass_says_why(tmp_path: Path) -> None:
-    assert settle("acpc score", PLAIN, tmp_path / "gate.xml") == 4
-    root = read(tmp_path / "gate.xml")
+def test_a_case_that_did_not_pass_says_why() -> None:
+    assert settle("acpc score", PLAIN, Path("gate.xml")) == 4
+    root = read(Path("gate.xml"))
     tags = ["system-out", "failure", "skipped", "error"]
-    assert outcomes(tmp_path / "gate.xml") == list(zip([c.name for c in PLAIN], tags, strict=True))
+    assert outcomes(Path("gate.xml")) == list(zip([c.name for c in PLAIN], tags, strict=True))
     assert [case[0].text for case in root.iter("testcase")] == [case.message for case in PLAIN]
 
 
-def test_names_and_messages_cannot_leave_their_place(tmp_path: Path) -> None:
+def test_names_and_messages_cannot_leave_their_place() -> None:
     hostile = 'a"><failure/>&\x00\x1b[31m\ud800]]>'
-    settle("s", [Case(hostile, Outcome.FAILED, hostile)], tmp_path / "gate.xml")
-    (case,) = read(tmp_path / "gate.xml").iter("testcase")
+    settle("s", [Case(hostile, Outcome.FAILED, hostile)], Path("gate.xml"))
+    (case,) = read(Path("gate.xml")).iter("testcase")
     wanted = 'a"><failure/>&\ufffd\ufffd[31m\ufffd]]>'
     assert (case.attrib["name"], case[0].text) == (wanted, wanted)
 
@@ -89,11 +89,11 @@ LOST = operation(
     ],
 )
 def test_a_score_is_a_case(
-    command: list[str], script: Any, code: int, case: tuple[str, str], acpc: Acpc, tmp_path: Path
+    command: list[str], script: Any, code: int, case: tuple[str, str], acpc: Acpc
 ) -> None:
     acpc.server.script.append(script)
-    acpc(*command, "--gate", "confident", "--junit", tmp_path / "gate.xml", code=code)
-    assert outcomes(tmp_path / "gate.xml") == [case]
+    acpc(*command, "--gate", "confident", "--junit", Path("gate.xml"), code=code)
+    assert outcomes(Path("gate.xml")) == [case]
 
 
 def of(outcome: int, confident: int, **evidence: Any) -> Any:

@@ -151,7 +151,7 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder() -> None:
     """Goes where the inputs lie by the names above; one that ends in views has an array of them."""
     own = np.ones((len(HISTORY), 2), np.float32)
     pair = {"history": HISTORY, "action_blocks": BLOCKS, "observed_future": HISTORY[:2]}
@@ -161,15 +161,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
     pool["offsets"] = np.ones(5, np.float32)
     for name, arrays in {"pair": pair, "pool": pool, "moment": moment}.items():
-        np.savez(tmp_path / name, **arrays)
-        np.savez(tmp_path / f"{name}-views", **arrays, views=HISTORY[None])
+        np.savez(name, **arrays)
+        np.savez(Path(f"{name}-views"), **arrays, views=HISTORY[None])
     columns = "task,run,level,checkpoint,weights,dataset,preset,anchor_set\n"
     tasks = ("room", "hall")  # a planner study takes two
     listed = "".join(f"{task},0,0,a,w.pt,a.h5,tworoom,\n" for task in tasks)
     stored = "".join(f"{task},0,0,a,w.pt,,,{'f' * 64}\n" for task in tasks)
-    (tmp_path / "rows.csv").write_text(columns + listed)
-    (tmp_path / "set.csv").write_text(columns + stored)
-    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text(columns + listed)
+    Path("set.csv").write_text(columns + stored)
 
 
 @pytest.mark.usefixtures("folder")

@@ -9,12 +9,11 @@ from acpc_command import Acpc, acpc_command
 
 
 @pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def home(monkeypatch: pytest.MonkeyPatch) -> Path:
     """A configuration folder of the tests' own."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     for name in ("ACPC_TARGET", "ACPC_PROFILE"):
         monkeypatch.delenv(name, raising=False)
-    return tmp_path / "acpc" / "config.toml"
+    return Path("acpc") / "config.toml"
 
 
 @pytest.fixture
@@ -23,7 +22,7 @@ def acpc() -> Acpc:
 
 
 def test_profiles_are_kept_shown_used_and_deleted(home: Path, acpc: Acpc, target: str) -> None:
-    key = home.parents[1] / "planner.key"
+    key = Path("planner.key").resolve()
     key.write_text("acpc_1_secret\n")
     acpc(
         "config", "set", "target=elsewhere:1", f"token_file={key}", "timeout=5", "--profile", "far"
@@ -59,7 +58,7 @@ def test_what_is_named_nearer_wins(home: Path, acpc: Acpc, target: str, unused_t
 def test_a_target_named_another_way_gets_no_credentials_of_the_profile(
     home: Path, acpc: Acpc, target: str
 ) -> None:
-    key = home.parents[1] / "planner.key"
+    key = Path("planner.key").resolve()
     key.write_text("acpc_1_secret\n")
     acpc("config", "set", "target=elsewhere:1", f"token_file={key}", "tls_name=elsewhere")
     acpc("list", "checkpoints", "--target", target)  # TLS would fail here

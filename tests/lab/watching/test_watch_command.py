@@ -2,7 +2,6 @@
 
 import json
 from collections import deque
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +10,17 @@ import yaml
 from acpc_command import Acpc, acpc_command
 from job_counterparty import FAILED, JobParty
 from result_documents import checked
-from written_weights import saved
+from written_weights import Writer, saved
 
 
 @pytest.fixture
-def acpc(target: str, party: JobParty, root: Path, file: Path, write: Callable[..., Path]) -> Acpc:
+def acpc(target: str, party: JobParty, file: Path, write: Writer) -> Acpc:
     """Watches once a folder with two checkpoints, of epoch 1 and 2."""
     for epoch in (1, 2):
         write("run", f"weights_epoch_{epoch}.pt")
-    return acpc_command("watch", root, "--sweep", file, "--once", ACPC_TARGET=target, server=party)
+    return acpc_command(
+        "watch", write.root, "--sweep", file, "--once", ACPC_TARGET=target, server=party
+    )
 
 
 def change(file: Path, **keys: Any) -> None:
@@ -37,11 +38,11 @@ def test_the_reference_is_not_judged(acpc: Acpc, file: Path) -> None:
 
 
 @pytest.mark.parametrize("torn", ["config.json", "weights_epoch_3.pt"])
-def test_once_says_what_is_torn(acpc: Acpc, root: Path, torn: str) -> None:
-    (root / "run/weights_epoch_3.pt").write_bytes(saved("a"))
-    (root / "run" / torn).write_bytes(b"")
+def test_once_says_what_is_torn(write: Writer, acpc: Acpc, torn: str) -> None:
+    (write.root / "run/weights_epoch_3.pt").write_bytes(saved("a"))
+    (write.root / "run" / torn).write_bytes(b"")
     answer = acpc(code=None)
-    told = f"{root}/run/weights_epoch_3.pt, or config.json beside it, is not whole"
+    told = f"{write.root}/run/weights_epoch_3.pt, or config.json beside it, is not whole"
     assert told in answer.stderr and "epoch 3" not in answer.stdout
 
 
@@ -56,8 +57,8 @@ def test_a_line_and_a_case_for_each_checkpoint(acpc: Acpc, tmp_path: Path) -> No
     assert acpc(code=5).stdout == "", "nothing is new, so nothing was judged"
 
 
-def test_a_checkpoint_of_lightning_is_scored(acpc: Acpc, root: Path) -> None:
-    for file in (root / "run").glob("*.pt"):
+def test_a_checkpoint_of_lightning_is_scored(write: Writer, acpc: Acpc) -> None:
+    for file in (write.root / "run").glob("*.pt"):
         file.rename(file.with_name(f"epoch=0-step={file.stem[-1]}.ckpt"))
     assert "run epoch=0-step=1.ckpt epoch 1: passed" in acpc().stdout
     assert len(acpc.server.jobs) == 2
@@ -65,14 +66,14 @@ def test_a_checkpoint_of_lightning_is_scored(acpc: Acpc, root: Path) -> None:
 
 @pytest.mark.parametrize("named", [["nobody"], ["**"]], ids=["no name fits", "nothing is there"])
 def test_a_gate_that_judged_nothing_is_no_pass(
-    named: list[str], acpc: Acpc, root: Path, file: Path, tmp_path: Path
+    write: Writer, named: list[str], acpc: Acpc, file: Path, tmp_path: Path
 ) -> None:
     change(file, checkpoints=named)
     if named == ["**"]:
-        (root / "run/config.json").unlink()
+        (write.root / "run/config.json").unlink()
     answer = acpc("--junit", tmp_path / "gate.xml", code=5)
     assert "undecided: nothing was judged" in answer.stderr
-    assert str(root / "run/weights_epoch_1.pt") in answer.stderr, "what is left out is named"
+    assert str(write.root / "run/weights_epoch_1.pt") in answer.stderr, "what is left out is named"
     assert (tmp_path / "gate.xml").read_text().count('tests="1"') == 2
     assert "<skipped" in (tmp_path / "gate.xml").read_text()
 
@@ -84,9 +85,11 @@ def test_json_is_a_document_a_line(acpc: Acpc) -> None:
     checked(documents[0]["scores"][0])
 
 
-def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(acpc: Acpc, root: Path) -> None:
-    for file in (root / "run").iterdir():
-        file.rename(root / file.name)
+def test_a_checkpoint_without_a_name_at_the_server_wants_a_prefix(
+    write: Writer, acpc: Acpc
+) -> None:
+    for file in (write.root / "run").iterdir():
+        file.rename(write.root / file.name)
     assert "prefix: " in acpc(code=2).stderr
     acpc("--prefix", "runs/7")
     assert {job.request.checkpoint.name for job in acpc.server.jobs.values()} == {"runs/7"}
