@@ -1,6 +1,8 @@
-"""Runs a closed loop for every checkpoint and shift, and puts successes beside IR and SR.
+"""Closed-loop evaluation: what a planner achieves through a checkpoint, as rows for the studies.
 
-The rows are those of the threshold and of the cross-shift study.
+A world is plugged in as a ``ClosedLoop``. ``evaluate_all`` runs it for every checkpoint and shift,
+and ``sweep_rows`` and ``shift_rows`` put its successes beside IR and SR, as the threshold and the
+cross-shift study take them. docs/studies/closed-loop.md shows it.
 """
 
 from __future__ import annotations
