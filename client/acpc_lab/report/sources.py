@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
+from acpc.contract import Identity, Perturbation, below, check, check_score, from_plain, parse
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -108,7 +108,8 @@ def from_sweep(
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
     for item in results:
         if item.score is not None:
-            _require_sound(item.score, str(results.folder / item.cell.id))
+            with below(str(results.folder / item.cell.id)):
+                check_score(item.score)
     level_name, cells = _labelled(labels, results)
     return _report(
         cells,
@@ -198,21 +199,11 @@ def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:
     return ReportData(title=named, cells=tuple(cells), **more)
 
 
-def _require_sound(score: Score, where: str) -> None:
-    """Checks that a page can be made of the numbers of a score.
-
-    Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
-    """
-    try:
-        check_score(score)
-    except ArgumentError as error:
-        raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
-
-
 def _measured(result: Result, where: str, shift: str = "") -> CellResult:
     """A score with what its request tells; ``shift`` is used where there is no request."""
     request, score = result.score_request, result.answer
-    _require_sound(score, where)
+    with below(where):
+        check_score(score)
     checkpoint = score.checkpoint.checkpoint
     change = None if request is None else request.shift
     cell = Cell(
@@ -248,9 +239,8 @@ def _named(shift: str) -> Perturbation:
 def _protocol(score: Score, where: str) -> ScoreProtocol:
     """Reads the protocol of a score from its receipt; the paper's where that has none."""
     asked = score.receipt.parameters.get("protocol") or {}
-    known = {f.name for f in dataclasses.fields(ScoreProtocol)} & asked.keys()
     path = f"{where}: answer.receipt.parameters.protocol"
-    protocol = from_plain(ScoreProtocol, {name: asked[name] for name in known}, path)
+    protocol = from_plain(ScoreProtocol, asked, path, arrays={})  # of whatever release
     check(protocol, path)
     return protocol
 

@@ -170,7 +170,7 @@ def _anchors(value: object) -> CellAnchors:
     return record(DatasetAnchors, given)
 
 
-class Group(Part):
+class Group(Part, kw_only=True):
     """One item of ``checkpoints``.
 
     Attributes:
@@ -267,7 +267,7 @@ def _gate(value: object) -> str:
     return str(value)
 
 
-class SweepSpec(Part):
+class SweepSpec(Part, kw_only=True):
     """A sweep file that was checked.
 
     Attributes:
@@ -357,7 +357,7 @@ def read_spec(document: Document | Mapping[str, Any], default_name: str, beside:
     Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
     """
     source = document if isinstance(document, Document) else Document(document)
-    given, warnings = source.value, ()
+    given, warnings = source.value, tuple[str, ...]()
     try:
         if isinstance(given, Mapping):
             given = {"name": default_name, **given}
@@ -369,7 +369,7 @@ def read_spec(document: Document | Mapping[str, Any], default_name: str, beside:
         as_text = words and isinstance(as_value(words[1]), int | float)
         hint = "; YAML reads 1e-3 as text, write 1.0e-3" if as_text else ""
         raise source.error(error.field, f"{error.description}{hint}") from error
-    assert spec.groups  # noqa: S101 - looks for what they lack
+    _ = spec.groups  # raises what they lack
     return spec
 
 
