@@ -26,29 +26,8 @@ from client_messages import operation, status
 WORD = "acpc_0123456789ab_very-secret"
 
 
-class Witness(Counterparty):
-    """Notes who calls.
-
-    Attributes:
-        callers: The header of each call, in order.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callers: list[Any] = []
-
-    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
-        super()._begin(method, request, context)
-
-
-@pytest.fixture
-def counterparty() -> Witness:
-    return Witness()
-
-
 def test_every_kind_of_call_carries_the_token(
-    side: Any, counterparty: Witness, history: np.ndarray, blocks: np.ndarray
+    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
 ) -> None:
     pair = Pair(history, blocks, Identity())
     side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
@@ -67,7 +46,7 @@ def test_every_kind_of_call_carries_the_token(
 
 
 def test_a_file_is_read_again_when_it_changes(
-    side: Any, counterparty: Witness, tmp_path: Path
+    side: Any, counterparty: Counterparty, tmp_path: Path
 ) -> None:
     file, fresh = tmp_path / "token", tmp_path / "fresh"
     file.write_text("one\n")
@@ -96,7 +75,7 @@ def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target:
 
 
 def test_what_is_meant_for_this_host_goes_by_no_proxy(
-    side: Any, counterparty: Witness, monkeypatch: pytest.MonkeyPatch
+    side: Any, counterparty: Counterparty, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)

@@ -86,7 +86,7 @@ LASTING = [
 
 def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty) -> None:
     """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
-    store.refusals.extend(PASSING)
+    store.refusals["UploadAnchors"].extend(PASSING)
     assert upload(side, anchors()).digest == DIGEST
     assert [shard.offset for shard in store.shards] == [0]
     assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
@@ -98,7 +98,7 @@ def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty) -> None
 def test_what_does_not_pass_is_raised_with_the_uploads_name(
     side: Any, store: AnchorCounterparty, refused: Any
 ) -> None:
-    store.refusals.append(refused)
+    store.refusals["UploadAnchors"].append(refused)
     with pytest.raises(errors.AcpcError, match="told to") as caught:
         upload(side, anchors(), request_id="named")
     assert caught.value.request_id == "named"
