@@ -1,5 +1,7 @@
 """Intervals hold the truth as often as they say, for few trajectories and odd samples."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 from acpc.contract import (
@@ -16,8 +18,7 @@ from acpc_server.errors import Cancelled
 from acpc_server.evidence import CheckpointSample, judge
 from hypothesis import given
 from hypothesis import strategies as st
-from interval_series import NUMBERS, POPULATIONS, measured
-from synthetic_scores import Population, experiment, truth, with_sr
+from synthetic_scores import POPULATIONS, Population, covered, experiment, truth, with_sr
 
 PROTOCOL = ScoreProtocol()
 
@@ -28,11 +29,11 @@ def test_intervals_hold_and_verdicts_are_right_as_often_as_they_say(name: str) -
     """At least 93 % hold, at most 5 % are wrong, less two standard errors of 800 experiments."""
     population = POPULATIONS[name]()
     true, options = truth(population), EvidenceOptions(resamples=1000)
-    found = measured(population, true, 800, options, seed=11)
-    for number in NUMBERS:
-        assert found[number]["covers"] >= 0.93 - 2 * (0.07 * 0.93 / 800) ** 0.5, number
-    for said in ("passed", "failed"):
-        assert found["verdicts"][f"{said} at both"] <= 0.05 + 2 * (0.05 * 0.95 / 800) ** 0.5
+    found = covered(partial(experiment, population), true, 800, options, seed=11)
+    for number in true:
+        assert found[number] >= 0.93 - 2 * (0.07 * 0.93 / 800) ** 0.5, number
+    for ended in ("passed", "failed"):
+        assert found[f"{ended}, both"] <= 0.05 + 2 * (0.05 * 0.95 / 800) ** 0.5
 
 
 @pytest.mark.parametrize("hubs", [1, 3])
@@ -55,8 +56,9 @@ def test_rare_bad_trajectories_and_hubs_are_not_overlooked(name: str) -> None:
     """Fifteen experiments of the nightly series: more than four misses come once in 1,000."""
     shape, sr = SHORT[name]
     population = with_sr(shape, sr, sets=100)
-    found = measured(population, truth(population, 100), 15, EvidenceOptions(resamples=200), 5)
-    assert min(found[number]["covers"] for number in NUMBERS) > 10 / 15
+    true, few = truth(population, 100), EvidenceOptions(resamples=200)
+    found = covered(partial(experiment, population), true, 15, few, 5)
+    assert min(found[number] for number in true) > 10 / 15
 
 
 def drawn(trajectories: int, seed: int = 3) -> tuple[CheckpointSample, CheckpointSample]:
