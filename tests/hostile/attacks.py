@@ -104,9 +104,9 @@ def short_bodies(target: Target) -> Iterator[None]:
 
 @contextmanager
 def gzip_bombs(target: Target) -> Iterator[None]:
-    """4 messages of one MiB of gzip that inflate to one GiB."""
+    """4 messages of gzip that inflate to twice the limit of a message."""
     packer = zlib.compressobj(9, wbits=31)
-    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(1024)) + packer.flush()
+    bomb = b"".join(packer.compress(bytes(MIB)) for _ in range(128)) + packer.flush()
     with http2.Connection(target.address) as connection:
         for _ in range(4):
             number = connection.call(PAIR, (b"grpc-encoding", b"gzip"))
