@@ -10,6 +10,7 @@ from pathlib import Path
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary
 from acpc.datasets import (
     MAX_TASK_BYTES,
+    DrawnWindows,
     StatisticsCache,
     TaskPreset,
     WindowIndex,
@@ -25,7 +26,7 @@ from acpc.datasets import (
 from acpc.datasets.hdf5 import Hdf5Dataset
 
 from acpc_server.data.anchors import check_anchor
-from acpc_server.data.dataset_anchors import DrawnAnchors, FileAnchors
+from acpc_server.data.dataset_anchors import FileAnchors
 from acpc_server.data.paths import SUFFIXES, files_below, open_file
 from acpc_server.errors import FailedPrecondition, UnknownName
 from acpc_server.numerics import Check, go_on
@@ -153,7 +154,7 @@ class DatasetStore:
         horizon: int,
         every_endpoint: bool = False,
         check: Check = go_on,
-    ) -> Iterator[DrawnAnchors]:
+    ) -> Iterator[DrawnWindows]:
         """Draw anchors as ``draw_windows`` does; their dataset is open inside the ``with``.
 
         ``check`` is called between reads of the dataset and may raise to end them. Raises as
@@ -164,7 +165,7 @@ class DatasetStore:
             self._action_width(file, preset, source.task)
             height, width = file.pixel_column(preset.pixels).shape[1:3]
             check_anchor(history + horizon, (height, width), "dataset")
-            windows = draw_windows(
+            yield draw_windows(
                 file,
                 preset,
                 source,
@@ -173,7 +174,6 @@ class DatasetStore:
                 every_endpoint=every_endpoint,
                 statistics=self._statistics,
             )
-            yield DrawnAnchors.of(windows)
 
     def anchors(
         self,

@@ -22,7 +22,14 @@ from acpc.contract import (
 )
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetFit, DatasetStore, FileAnchors, check_anchor
+from acpc_server.data import (
+    FRAMES,
+    Anchors,
+    DatasetFit,
+    DatasetStore,
+    FileAnchors,
+    check_anchor,
+)
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
@@ -272,7 +279,7 @@ class AnchorReaders:
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
         self._keep(key._replace(identity=anchors.digest), anchors)
-        frames = anchors.frame_digests if isinstance(anchors, FileAnchors) else b""
+        frames = anchors.digests(FRAMES) if isinstance(anchors, FileAnchors) else b""
         return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
 
     def reopen(

@@ -82,7 +82,7 @@ def test_extra_arrays_read_as_they_came(tmp_path: Path, cut: int, packed: bool) 
     assert stored.extras == batch.extras == info.extras
     for name, array in ARRAYS.items():
         for start, stop in ((0, COUNT), (3, 9), (7, 8), (10, 11), (5, 5)):
-            found = stored.read_extra(name, start, stop)
+            found = stored.read(name, start, stop)
             assert found.dtype == array.dtype
             np.testing.assert_array_equal(found, array[start:stop])
     np.testing.assert_array_equal(stored.read_frames(2, 5), batch.frames[2:5])
@@ -119,9 +119,9 @@ def test_a_damaged_extra_array_gives_no_numbers(tmp_path: Path, name: str) -> No
     np.savez(path, **arrays)
     stored = where.open(info.digest)
     stored.read_frames(0, COUNT)
-    stored.read_extra(name, 0, 4)
+    stored.read(name, 0, 4)
     with pytest.raises(FailedPrecondition, match=f"the {name} do not have their sha256"):
-        stored.read_extra(name, 3, 5)
+        stored.read(name, 3, 5)
 
 
 def test_fewer_anchors_and_shorter_ones_have_the_extra_arrays_too(tmp_path: Path) -> None:
@@ -136,8 +136,8 @@ def test_fewer_anchors_and_shorter_ones_have_the_extra_arrays_too(tmp_path: Path
         arrays=ARRAYS, endpoint_states=states, labels=rng.integers(0, 2, (COUNT, HORIZON))
     )
     short = long.at_horizon(HORIZON - 1)
-    np.testing.assert_array_equal(short.read_extra("proprio", 0, 3), PROPRIO[:3, :-1])
-    np.testing.assert_array_equal(short.read_extra("views/night", 0, 3), NIGHT[:3])
+    np.testing.assert_array_equal(short.read("proprio", 0, 3), PROPRIO[:3, :-1])
+    np.testing.assert_array_equal(short.read("views/night", 0, 3), NIGHT[:3])
     cut = anchors(
         arrays={**ARRAYS, "proprio": np.ascontiguousarray(PROPRIO[:, :-1])},
         frames=np.ascontiguousarray(long.frames[:, :-1]),

@@ -110,7 +110,7 @@ def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
 def test_a_set_with_its_last_states_alone_has_one_horizon(tmp_path: Path) -> None:
     where = store(tmp_path)
     stored = where.open(put(where, anchors(), header()).digest)
-    assert stored.info.endpoints_digest == ""
+    assert stored.endpoints_digest == ""
     assert stored.at_horizon(HORIZON) is stored
     with pytest.raises(FailedPrecondition, match="have 3 future frames and cannot be used at 2"):
         stored.at_horizon(HORIZON - 1)
@@ -123,7 +123,7 @@ def test_sets_that_end_alike_are_not_taken_for_each_other(tmp_path: Path) -> Non
     for _ in range(2):
         with pytest.raises(AlreadyExists, match="other states or labels before the last"):
             put(where, every_endpoint(seed=8), header("c"))
-    assert where.open(first.digest).info == first
+    assert where.get(first.digest).info == first
 
 
 @pytest.mark.parametrize("left", ["nothing", "set.json", "done"])

@@ -47,9 +47,9 @@ class WatchedBatch(AnchorBatch):
 
     reads: list[tuple[int, int]]
 
-    def read_frames(self, start: int, stop: int) -> np.ndarray:
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
         self.reads.append((start, stop))
-        return super().read_frames(start, stop)
+        return super().read(name, start, stop)
 
 
 @pytest.fixture
