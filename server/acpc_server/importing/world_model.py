@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from acpc_server.models import AVERAGES, WRAPPERS, Archive, Node, StoredTensor, choose_state, unsafe
+from acpc_server.models import (
+    AVERAGES,
+    WRAPPERS,
+    Archive,
+    Node,
+    StoredTensor,
+    choose_state,
+    unsafe,
+    unwrap,
+)
 
 PARTS = ("encoder", "predictor", "action_encoder")
 MODELS = (PARTS, ("predictor", "extra_encoders"))
-ROOTS = {"encoder", "backbone"}
-PREFIXES = ("model._orig_mod.", "model.module.", "model.", "module.", "_orig_mod.")
 # What a file holds that no family here reads, by the class of a module in it.
 FOREIGN = {
     "stable_worldmodel.wm.tdmpc2.": "a TD-MPC2 agent, which plans by rewards that it learned and "
@@ -146,9 +153,6 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
     path, others = choose_state(archive, key)
     entries = {name: x for name, x in archive.entries(path).items() if x != "NoneType"}
     beside = {name.partition(".")[0] for name in entries}
-    keep = ""
-    if not beside & ROOTS:  # what losses keep lies beside the model's own, and is left out
-        keep = next((x for x in PREFIXES if any(name.startswith(x) for name in entries)), "")
     if any(map(TDMPC2_NAME.match, entries)):
         raise unsafe(filename, FOREIGN["stable_worldmodel.wm.tdmpc2."])
     if not path and "predictor" in nodes and nodes["predictor"].kind == "dict":
@@ -157,14 +161,6 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
             "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; no family reads them, "
             "docs/bring-your-own-model.md tells how to add one",
         )
-    tensors: Records = {}
-    for entry, record in entries.items():
-        if entry.startswith(keep):
-            name = entry.removeprefix(keep).replace("_orig_mod.", "")
-            if name in tensors:
-                raise unsafe(filename, f"two tensors are named {name!r:.200}")
-            tensors[name] = record
-    if not tensors:
-        raise unsafe(filename, "holds no tensors")
+    tensors = unwrap(entries, filename, wrapped=bool(path))
     archive.check(tensors)
     return FoundModel(archive, tensors, {}, path, beside, others)
