@@ -9,8 +9,6 @@ from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
     find_checkpoint,
-    folder_time,
-    is_unmoved,
     list_checkpoints,
     list_others,
     read_open,

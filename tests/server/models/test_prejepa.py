@@ -2,7 +2,6 @@
 
 import dataclasses
 import json
-import math
 import shutil
 from pathlib import Path
 
@@ -160,25 +159,6 @@ def test_older_names_and_a_backbone_file(tmp_path: Path) -> None:
         options.write_text(json.dumps({"backbone": path}))
         with pytest.raises(AcpcError, match="backbone"):
             load_checkpoint(tmp_path, "apart", device=CPU)
-
-
-def test_proprioception_of_every_patch(tmp_path: Path) -> None:
-    """Its latent keeps what each patch predicts; the first one's is what is kept otherwise."""
-    first, _ = loaded(tmp_path, TINY)
-    (tmp_path / "run/acpc.json").write_text('{"proprio_patches": "every"}')
-    every = load_checkpoint(tmp_path, "run", device=CPU)
-    side = math.isqrt(every.card.latent_tokens)
-    patches, slot = side * side, TINY.slots["proprio"][1]
-    info, blocks = inputs(TINY, first.card.history), torch.ones(1, first.card.history, 6)
-    found = []
-    for model in (first, every):
-        window = latents(model, info, "pixels", torch.float32)[None]
-        found.append(model.predict_next(window, model.embed_actions(blocks))[0])
-    visual = len(found[0]) - slot
-    torch.testing.assert_close(found[1][:visual], found[0][:visual])
-    each = found[1][visual:].unflatten(0, (patches, slot)) * patches**0.5
-    torch.testing.assert_close(each[0], found[0][visual:])
-    assert not torch.allclose(each[0], each[-1])
 
 
 def test_the_weight_of_proprioception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
