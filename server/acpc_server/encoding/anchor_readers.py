@@ -69,17 +69,15 @@ class _Key(NamedTuple):
     horizon: int
 
 
+@dataclass(eq=False)
 class AnchorReaders:
     """Opens anchors for jobs, and checks that they have not changed."""
 
-    def __init__(
-        self, datasets: DatasetStore, sets: AnchorStore, kept_bytes: int = KEPT_BYTES
-    ) -> None:
-        self._datasets = datasets
-        self._sets = sets
-        self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
-        self._lock = threading.Lock()
+    _datasets: DatasetStore
+    _sets: AnchorStore
+    kept_bytes: int = KEPT_BYTES
+    _kept: OrderedDict[_Key, Anchors] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def named_set(self, digest: str) -> AnchorSetSource:
         """Return the source of a set by its digest, or another name of it.
@@ -333,7 +331,7 @@ class AnchorReaders:
             while True:
                 others = {id(x): x.held_bytes for x in self._kept.values() if x is not anchors}
                 held = anchors.held_bytes + sum(others.values())
-                if len(self._kept) <= KEPT_KEYS and not (others and held > self._kept_bytes):
+                if len(self._kept) <= KEPT_KEYS and not (others and held > self.kept_bytes):
                     return
                 self._kept.popitem(last=False)
 

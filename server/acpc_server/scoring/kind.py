@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -33,22 +33,21 @@ from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord, la
 from acpc_server.scoring.spec import Role, ScoreSpec
 
 
+@dataclass(eq=False)
 class ScoreRun:
-    """One run of a job, whose data had ``stamp`` when it was accepted."""
+    """One run of a job, whose data had ``_stamp`` when it was accepted."""
 
-    def __init__(
-        self, kind: AnchorJobKind, spec: ScoreSpec, stamp: str, step: Step, context: RequestContext
-    ) -> None:
-        self._kind = kind
-        self._spec = spec
-        self._stamp = stamp
-        self._step = step
-        self._context = context
-        self._readers = kind.readers
+    _kind: AnchorJobKind
+    _spec: ScoreSpec
+    _stamp: str
+    _step: Step
+    _context: RequestContext
+
+    def __post_init__(self) -> None:
         self._opened: Json = {}
         # Of each checkpoint, by their rows, in order.
         self._shards: dict[Role, dict[tuple[int, int], ShardRecord]] = {
-            role: {} for role in spec.roles()
+            role: {} for role in self._spec.roles()
         }
 
     def result(self) -> Json:
@@ -86,7 +85,7 @@ class ScoreRun:
         def read() -> Json:
             card = self._kind.loaded(spec.checkpoint).model.card
             with self._context.phase("read"):
-                anchors, identity = self._readers.open(
+                anchors, identity = self._kind.readers.open(
                     spec.anchors,
                     self._stamp,
                     history=card.history,
@@ -121,7 +120,7 @@ class ScoreRun:
     def _measurement(self, spec: ScoreSpec, role: Role) -> CheckpointMeasurement:
         """Return what measures one checkpoint on the anchors that there are by now."""
         model, horizon = self._kind.loaded(spec.named(role)).model, spec.protocol.horizon
-        anchors = self._readers.reopen(
+        anchors = self._kind.readers.reopen(
             spec.anchors, self._opened["anchors"], history=model.card.history, horizon=horizon
         )
         return CheckpointMeasurement(

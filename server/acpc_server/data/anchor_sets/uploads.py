@@ -4,7 +4,7 @@ import errno
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from acpc.contract import SMALL_ARRAYS, endpoints_at, from_json, to_json
@@ -49,32 +49,27 @@ MAX_SMALL_BYTES = 2**28
 """All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
 
 
+@dataclass(eq=False)
 class AnchorUpload:
     """An upload under way; the caller holds its folder.
 
-    ``reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
+    ``_reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        sets: Path,
-        trash: Path,
-        header: UploadHeader,
-        reserve: Callable[[int], None],
-    ) -> None:
-        self._header = header
-        self._data = folder / DATA
-        self._done = folder / DONE
-        self._sets = sets
-        self._trash = trash
-        self._reserve = reserve
-        self._bytes = 0
-        self._layout: ShardLayout | None
-        self.next_offset = 0  # first anchor that has not arrived
-        self.appended = 0  # anchors that this call brought
-        self.finished: SetInfo | None = None
-        self.windows: int | None = None  # of the dataset that the anchors are drawn from
+    _folder: Path
+    _sets: Path
+    _trash: Path
+    _header: UploadHeader
+    _reserve: Callable[[int], None]
+    next_offset: int = 0  # first anchor that has not arrived
+    appended: int = 0  # anchors that this call brought
+    finished: SetInfo | None = None
+    windows: int | None = None  # of the dataset that the anchors are drawn from
+    _bytes: int = 0
+    _layout: ShardLayout | None = None
+
+    def __post_init__(self) -> None:
+        self._data, self._done = self._folder / DATA, self._folder / DONE
         self._restore()
 
     def _restore(self) -> None:
