@@ -50,7 +50,7 @@ def check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
 
 
 def cuts(one: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of anchors [start, stop), of ``one`` byte each, that fill some megabytes."""
+    """Yield ranges of anchors [start, stop), of ``one`` bytes each, that fill some megabytes."""
     step = max(1, CUT_BYTES // one)
     for first in range(start, stop, step):
         yield first, min(first + step, stop)
