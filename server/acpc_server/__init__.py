@@ -7,6 +7,6 @@ from typing import TYPE_CHECKING
 from acpc.faces import lazy_face
 
 if TYPE_CHECKING:
-    from acpc_server.importing.saving import save_checkpoint
+    from acpc_server.importing.writing import save_checkpoint
 else:
-    __getattr__, __dir__ = lazy_face(__name__, {"acpc_server.importing.saving": "save_checkpoint"})
+    __getattr__, __dir__ = lazy_face(__name__, {"acpc_server.importing.writing": "save_checkpoint"})

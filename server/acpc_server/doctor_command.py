@@ -99,11 +99,10 @@ def _look_at(folder: Path, weights: str, max_mib: int, conformance: bool) -> Non
         table.add_row(name, str(value))
     table.columns[1].overflow = "fold"  # a digest must not be cut
     Console(markup=False, emoji=False).print(table)
-    findings = check_model(model) if conformance else ()
+    findings = check_model(model) if conformance else {}
     console = Console(soft_wrap=True, highlight=False)
-    for finding in findings:
-        sign = "kept  " if finding.kept else "BROKEN"
-        why = "" if finding.kept else f": {finding.problem}"
-        console.print(f"{sign}  {finding.promise}{why}", markup=False)
-    if not all(finding.kept for finding in findings):
+    for promise, problem in findings.items():
+        told = f"BROKEN  {promise}: {problem}" if problem else f"kept    {promise}"
+        console.print(told, markup=False)
+    if any(findings.values()):
         raise typer.Exit(1)

@@ -107,4 +107,4 @@ def test_the_family_keeps_its_promises(site: Path, monkeypatch: pytest.MonkeyPat
     shown = CliRunner().invoke(app, ["doctor", folder, "--conformance"])
     assert shown.exit_code == 0
     assert "conv-jepa" in shown.stdout
-    assert shown.stdout.count("\nkept    ") == 13
+    assert shown.stdout.count("\nkept    ") == 10

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 from acpc.datasets import draw_windows
-from acpc_server.data import AnchorBatch, DrawnAnchors
+from acpc_server.data import AnchorBatch, batch_of
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, SetInfo, UploadHeader
 from acpc_server.observe import Metrics
 
@@ -44,9 +44,9 @@ def anchors(
     return AnchorBatch(history=history, **arrays)
 
 
-def drawn_anchors(*given: Any, **options: Any) -> DrawnAnchors:
-    """Anchors of an open dataset, drawn as ``draw_windows`` does."""
-    return DrawnAnchors.of(draw_windows(*given, **options))
+def drawn_anchors(*given: Any, **options: Any) -> AnchorBatch:
+    """Anchors of an open dataset, drawn as ``draw_windows`` does, in memory."""
+    return batch_of(draw_windows(*given, **options))
 
 
 def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:

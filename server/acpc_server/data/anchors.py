@@ -1,11 +1,13 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from dataclasses import field as declared
 from functools import cached_property
 from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 from acpc.contract import (
@@ -23,11 +25,14 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 
+FRAMES = "frames"
+"""The name by which frames are read, beside those of the ``extras``."""
 DIGEST_BYTES = 32
 CUT_BYTES = 2**23
 """Frames read at a time, 8 MiB, where all are read."""
 
 
+Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]
 ANCHOR_BYTES = 2**28
 """Frames of one anchor as recorded, 256 MiB: they are read together, since their sha256 covers all.
 Of 224 pixels eleven are 1.6 MiB."""
@@ -44,6 +49,13 @@ def check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
         )
 
 
+def cuts(one: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of anchors [start, stop), of ``one`` bytes each, that fill some megabytes."""
+    step = max(1, CUT_BYTES // one)
+    for first in range(start, stop, step):
+        yield first, min(first + step, stop)
+
+
 class Anchors(ABC):
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
 
@@ -51,6 +63,8 @@ class Anchors(ABC):
     larger than memory. ``AnchorBatch`` holds its frames, a stored anchor set reads them from disk.
 
     Attributes:
+        forms: Element type and shape for an anchor of what is read: frames (h + H, height, width,
+            3), and by their names the arrays beside them, of which few anchors have any.
         history: Frames h of the history; the other frames are the future.
         action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
         endpoint_states: Standardised state at the last future frame, float64 (n, state width), or
@@ -60,7 +74,7 @@ class Anchors(ABC):
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width); None where the window is not known.
-        arrays: The ``extras`` that are in memory, by name.
+        arrays: Those beside frames that are in memory, by name.
         windows: Windows that the anchors are a simple random sample of; None where not known.
         read_as: What a receipt says of how their dataset was read: how actions are normalised, and
             which episodes; empty where not known.
@@ -70,6 +84,7 @@ class Anchors(ABC):
     read_as: Mapping[str, object] = MappingProxyType({})
     arrays: Mapping[str, np.ndarray] = MappingProxyType({})
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
+    forms: Mapping[str, Form]
     history: int
     action_blocks: Float32[np.ndarray, "n blocks block_width"]
     endpoint_states: Float64[np.ndarray, "n *future state_width"]
@@ -94,19 +109,42 @@ class Anchors(ABC):
         held = (*self.small_arrays().values(), *self.arrays.values(), *beside)
         return sum(array.nbytes for array in held)
 
-    @cached_property
+    @property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
-        raise NotImplementedError
+        height, width = self.forms[FRAMES][1][1:3]
+        return height, width
 
     @cached_property
     def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``; by default reads every frame once."""
-        return self.content_digest()
+        """Sha256 of the content, as ``anchors_digest``."""
+        small, extras = self.small_arrays(), {array.name: array.digest for array in self.extras}
+        frames = [self.digests(FRAMES)]
+        return anchors_digest(self.history, self.frame_size, small, frames, extras)
+
+    @cached_property
+    def extras(self) -> tuple[AnchorArray, ...]:
+        """What the arrays beside frames are, by name."""
+        found = []
+        for name in sorted(self.forms.keys() - {FRAMES}):
+            dtype, shape = self.forms[name]
+            digest = extra_digest(name, dtype, (self.count, *shape), [self.digests(name)])
+            found.append(AnchorArray(name, dtype.name, shape, digest))
+        return tuple(found)
+
+    def digests(self, name: str) -> bytes:
+        """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
+        one = math.prod(self.forms[FRAMES][1])
+        parts = (self.read(name, *cut) for cut in cuts(one, 0, self.count))
+        return b"".join(digest for part in parts for digest in frame_digests(part))
 
     @abstractmethod
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return frames, history first, or an array beside them, of anchors [start, stop)."""
+
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first."""
+        return self.read(FRAMES, start, stop)
 
     def action_variants(self, count: int) -> dict[str, Float32[np.ndarray, "m blocks width"]]:
         """Return blocks of the first ``count`` with a usual mistake undone, by its name.
@@ -115,46 +153,9 @@ class Anchors(ABC):
         """
         return {"negated_actions": -self.action_blocks[:count]}
 
-    @cached_property
-    def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name; few anchors have any."""
-        return tuple(
-            self._described(name, array.dtype, array.shape[1:])
-            for name, array in sorted(self.arrays.items())
-        )
-
-    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return anchors [start, stop) of one of the ``extras``."""
-        return self.arrays[name][start:stop]
-
-    def extra_digests(self, name: str) -> bytes:
-        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
-        cuts = (self.read_extra(name, start, stop) for start, stop in self.cuts())
-        return b"".join(one for part in cuts for one in frame_digests(part))
-
     def small_arrays(self, start: int = 0, stop: int | None = None) -> dict[str, np.ndarray]:
         """Return every array but the frames, of anchors [start, stop), by name; all by default."""
         return {name: getattr(self, name)[start:stop] for name in SMALL_ARRAYS}
-
-    def cuts(self, start: int = 0) -> Iterator[tuple[int, int]]:
-        """Yield ranges of anchors from ``start`` on whose frames fill some megabytes."""
-        one = (self.history + self.horizon) * 3 * int(np.prod(self.frame_size))
-        step = max(1, CUT_BYTES // one)
-        for first in range(start, self.count, step):
-            yield first, min(first + step, self.count)
-
-    def content_digest(self) -> str:
-        """Return the sha256 of the content, as ``anchors_digest``; reads every frame."""
-        cuts = (self.read_frames(start, stop) for start, stop in self.cuts())
-        of_frames = (one for frames in cuts for one in frame_digests(frames))
-        extras = {array.name: array.digest for array in self.extras}
-        return anchors_digest(self.history, self.frame_size, self.small_arrays(), of_frames, extras)
-
-    def _described(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> AnchorArray:
-        """Describe one of the ``extras`` as it is here; ``shape`` is that of an anchor."""
-        digests = self.extra_digests(name)
-        digest = extra_digest(name, dtype, (self.count, *shape), [digests])
-        return AnchorArray(name, dtype.name, shape, digest)
 
     def first(self, count: int) -> "Anchors":
         """Return the first ``count`` anchors, with the states and labels they have among all."""
@@ -177,78 +178,55 @@ class Anchors(ABC):
 class PartialAnchors(Anchors):
     """The first anchors of a set, or all without their last future frames.
 
-    With fewer frames, states and labels are those of the last that is left.
+    With fewer frames, states and labels are those of the last that is left. ``change`` makes their
+    frames those that someone may have recorded by mistake.
     """
 
-    def __init__(self, whole: Anchors, count: int, horizon: int) -> None:
-        self.history, self.frame_size = whole.history, whole.frame_size
-        self.windows, self.read_as = whole.windows, whole.read_as
+    def __init__(
+        self,
+        whole: Anchors,
+        count: int,
+        horizon: int,
+        change: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> None:
+        self._whole, self._steps, self._change = whole, whole.history + horizon, change
+        self.history, self.windows, self.read_as = whole.history, whole.windows, whole.read_as
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)
         for name, array in arrays.items():
             setattr(self, name, array)
-        self._whole = whole
-        self._steps = whole.history + horizon
         self.action_blocks = self.action_blocks[:, : self._steps - 1]
-
-    @cached_property
-    def digest(self) -> str:
-        """Sha256 of the content, as ``anchors_digest``; reads every frame once if some go."""
-        whole = self._whole
-        same = (self.count, self.horizon) == (whole.count, whole.horizon)
-        return whole.digest if same else self.content_digest()
+        self.forms = {
+            name: (dtype, (self._steps, *shape[1:]) if _has_steps(name) else shape)
+            for name, (dtype, shape) in whole.forms.items()
+        }
 
     @property
     def held_bytes(self) -> int:
         """Those of the whole set."""
         return self._whole.held_bytes
 
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return RGB frames of anchors [start, stop), history first."""
-        return self._whole.read_frames(start, stop)[:, : self._steps]
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return frames, history first, or an array beside them, of anchors [start, stop)."""
+        part = self._whole.read(name, start, stop)
+        part = part[:, : self._steps] if _has_steps(name) else part
+        return self._change(part) if self._change and name == FRAMES else part
 
-    @cached_property
-    def extras(self) -> tuple[AnchorArray, ...]:
-        """The arrays beside these, by name, without what belongs to frames that went."""
-        return tuple(
-            self._described(
-                x.name,
-                np.dtype(x.dtype),
-                (self._steps, *x.shape[1:]) if has_steps(x.name) else x.shape,
-            )
-            for x in self._whole.extras
-        )
-
-    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return anchors [start, stop) of one of the ``extras``."""
-        part = self._whole.read_extra(name, start, stop)
-        return part[:, : self._steps] if has_steps(name) else part
-
-    def extra_digests(self, name: str) -> bytes:
-        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
-        if has_steps(name) and self.horizon < self._whole.horizon:
-            return super().extra_digests(name)
-        return self._whole.extra_digests(name)[: DIGEST_BYTES * self.count]
+    def digests(self, name: str) -> bytes:
+        """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
+        if self._change or (_has_steps(name) and self.horizon < self._whole.horizon):
+            return super().digests(name)
+        return self._whole.digests(name)[: DIGEST_BYTES * self.count]
 
 
-class ChangedAnchors(PartialAnchors):
-    """The first anchors of a set, whose frames someone may have recorded otherwise."""
-
-    def __init__(
-        self, whole: Anchors, count: int, change: Callable[[np.ndarray], np.ndarray]
-    ) -> None:
-        super().__init__(whole, min(count, whole.count), whole.horizon)
-        self._change = change
-
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return the changed frames of anchors [start, stop), history first."""
-        return self._change(super().read_frames(start, stop))
+def _has_steps(name: str) -> bool:
+    return name == FRAMES or has_steps(name)
 
 
 @dataclass(frozen=True)
 class AnchorBatch(Anchors):
-    """Anchors whose frames are in memory, and ``arrays`` that ``extras`` describes, by name.
+    """Anchors whose frames are in memory, and ``arrays`` beside them, by name.
 
     InvalidArgument: the arrays do not fit each other, or hold a number that is not finite.
     """
@@ -315,16 +293,16 @@ class AnchorBatch(Anchors):
                     f"direction {probe} of anchor {anchor} is 0 throughout and points nowhere",
                 )
 
-    @cached_property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self.frames.shape[2], self.frames.shape[3]
-
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return RGB frames of anchors [start, stop), history first."""
-        return self.frames[start:stop]
-
     @property
     def large(self) -> dict[str, np.ndarray]:
         """Frames and ``arrays``, by name."""
-        return {"frames": self.frames, **self.arrays}
+        return {FRAMES: self.frames, **self.arrays}
+
+    @cached_property
+    def forms(self) -> dict[str, Form]:  # type: ignore[override]
+        """Element type and shape for an anchor of frames and ``arrays``, by name."""
+        return {name: (array.dtype, array.shape[1:]) for name, array in self.large.items()}
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return frames, history first, or an array beside them, of anchors [start, stop)."""
+        return self.large[name][start:stop]

@@ -2,53 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, anchors_digest, frame_digests
+from acpc.contract import SMALL_ARRAYS, frame_digests
 from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, action_variants
-from jaxtyping import Float32, UInt8
+from jaxtyping import Float32
 
-from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, Anchors, cuts
 from acpc_server.errors import FailedPrecondition
 
 
-@dataclass(frozen=True)
-class DrawnAnchors(DrawnWindows, Anchors):
-    """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open."""
-
-    @classmethod
-    def of(cls, windows: DrawnWindows) -> DrawnAnchors:
-        """Return drawn windows as anchors."""
-        return cls(**vars(windows))
-
-    @cached_property
-    def frame_size(self) -> tuple[int, int]:
-        """Height and width of a frame in pixels."""
-        return self.pixels.shape[1], self.pixels.shape[2]
-
-    @property
-    def arrays(self) -> dict[str, np.ndarray]:  # type: ignore[override]
-        """Proprioception, where their task names a column of it."""
-        return {} if self.proprio is None else {"proprio": self.proprio}
-
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
-        return self.pixels.gather(self.frame_rows[start:stop])
-
-    def batch(self, start: int = 0, stop: int | None = None) -> AnchorBatch:
-        """Read anchors [start, stop), all by default, to memory."""
-        small: dict[str, Any] = {**self.small_arrays(start, stop)}
-        return AnchorBatch(
-            history=self.history,
-            frames=self.pixels.gather(self.frame_rows[start:stop]),
-            arrays={name: array[start:stop] for name, array in self.arrays.items()},
-            **small,
-        )
+def batch_of(drawn: DrawnWindows, start: int = 0, stop: int | None = None) -> AnchorBatch:
+    """Read drawn anchors [start, stop), all by default, to memory; their dataset is open."""
+    rows = slice(start, stop)
+    small: dict[str, Any] = {name: getattr(drawn, name)[rows] for name in SMALL_ARRAYS}
+    return AnchorBatch(
+        history=drawn.history,
+        frames=drawn.pixels.gather(drawn.frame_rows[rows]),
+        arrays={} if drawn.proprio is None else {"proprio": drawn.proprio[rows]},
+        **small,
+    )
 
 
 # Frames that are held when there are no more of them: opening the file and reading it row by row
@@ -72,7 +49,7 @@ class FileAnchors(Anchors):
 
     def __init__(
         self,
-        drawn: DrawnAnchors,
+        drawn: DrawnWindows,
         task: TaskPreset,
         statistics: StatisticsCache,
         reopen: Callable[[], AbstractContextManager[Dataset]],
@@ -84,9 +61,11 @@ class FileAnchors(Anchors):
         for name in SMALL_ARRAYS:
             setattr(self, name, getattr(drawn, name))
         self.window_blocks = drawn.window_blocks
-        self.arrays = drawn.arrays
+        self.arrays = {} if drawn.proprio is None else {"proprio": drawn.proprio}
         self.windows = drawn.windows
-        self.frame_size = drawn.frame_size
+        frames = drawn.frame_rows.shape[1], *drawn.pixels.shape[1:]
+        self.forms = {FRAMES: (np.dtype(np.uint8), frames)}
+        self.forms |= {name: (x.dtype, x.shape[1:]) for name, x in self.arrays.items()}
         self._rows = drawn.frame_rows
         self._column = drawn.pixels.name
         self._task, self._statistics = task, statistics
@@ -97,24 +76,23 @@ class FileAnchors(Anchors):
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
         found = [known]
-        for start, stop in drawn.cuts(len(known) // DIGEST_BYTES):
+        for start, stop in cuts(math.prod(frames), len(known) // DIGEST_BYTES, self.count):
             check()
-            found += frame_digests(drawn.read_frames(start, stop))
-        self.frame_digests = b"".join(found)
-        self.digest = anchors_digest(
-            self.history,
-            self.frame_size,
-            self.small_arrays(),
-            [self.frame_digests],
-            {array.name: array.digest for array in self.extras},
-        )
+            found += frame_digests(drawn.pixels.gather(drawn.frame_rows[start:stop]))
+        self._digests = b"".join(found)
 
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return RGB frames of anchors [start, stop), history first.
+    def digests(self, name: str) -> bytes:
+        """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
+        return self._digests if name == FRAMES else super().digests(name)
+
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return frames, history first, or an array beside them, of anchors [start, stop).
 
         FailedPrecondition: the file now holds other frames, or is damaged; NotFound,
         PermissionDenied: it is gone, or is now a link.
         """
+        if name != FRAMES:
+            return self.arrays[name][start:stop]
         if self._frame_bytes > HELD_BYTES:
             return self._read(start, stop)
         held = self._held
@@ -158,7 +136,7 @@ class FileAnchors(Anchors):
 
     @property
     def _frame_bytes(self) -> int:
-        return self._rows.size * 3 * int(np.prod(self.frame_size))
+        return self.count * math.prod(self.forms[FRAMES][1])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         with self._reopen() as dataset:
@@ -166,7 +144,7 @@ class FileAnchors(Anchors):
             rows = self._rows[start:stop]
             same = column.shape[1:3] == self.frame_size and rows.max(initial=-1) < column.shape[0]
             frames = column.gather(rows) if same else None
-        wanted = self.frame_digests[DIGEST_BYTES * start : DIGEST_BYTES * stop]
+        wanted = self._digests[DIGEST_BYTES * start : DIGEST_BYTES * stop]
         if frames is None or b"".join(frame_digests(frames)) != wanted:
             raise self._changed(dataset, "frames")
         return frames

@@ -2,7 +2,7 @@
 
 from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.anchors import AnchorEncoder, encode_frames, given_inputs, read_inputs
+from acpc_server.encoding.anchors import NO_VIEWS, AnchorEncoder, given_inputs, read_inputs
 from acpc_server.encoding.histories import (
     EncodedHistories,
     HistoryEncoder,

@@ -22,7 +22,14 @@ from acpc.contract import (
 )
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import Anchors, DatasetFit, DatasetStore, FileAnchors, check_anchor
+from acpc_server.data import (
+    FRAMES,
+    Anchors,
+    DatasetFit,
+    DatasetStore,
+    FileAnchors,
+    check_anchor,
+)
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
@@ -62,17 +69,15 @@ class _Key(NamedTuple):
     horizon: int
 
 
+@dataclass(eq=False)
 class AnchorReaders:
     """Opens anchors for jobs, and checks that they have not changed."""
 
-    def __init__(
-        self, datasets: DatasetStore, sets: AnchorStore, kept_bytes: int = KEPT_BYTES
-    ) -> None:
-        self._datasets = datasets
-        self._sets = sets
-        self._kept_bytes = kept_bytes
-        self._kept: OrderedDict[_Key, Anchors] = OrderedDict()
-        self._lock = threading.Lock()
+    _datasets: DatasetStore
+    _sets: AnchorStore
+    kept_bytes: int = KEPT_BYTES
+    _kept: OrderedDict[_Key, Anchors] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def named_set(self, digest: str) -> AnchorSetSource:
         """Return the source of a set by its digest, or another name of it.
@@ -272,7 +277,7 @@ class AnchorReaders:
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(key, anchors)
         self._keep(key._replace(identity=anchors.digest), anchors)
-        frames = anchors.frame_digests if isinstance(anchors, FileAnchors) else b""
+        frames = anchors.digests(FRAMES) if isinstance(anchors, FileAnchors) else b""
         return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
 
     def reopen(
@@ -326,7 +331,7 @@ class AnchorReaders:
             while True:
                 others = {id(x): x.held_bytes for x in self._kept.values() if x is not anchors}
                 held = anchors.held_bytes + sum(others.values())
-                if len(self._kept) <= KEPT_KEYS and not (others and held > self._kept_bytes):
+                if len(self._kept) <= KEPT_KEYS and not (others and held > self.kept_bytes):
                     return
                 self._kept.popitem(last=False)
 

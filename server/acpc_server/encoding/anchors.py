@@ -26,6 +26,7 @@ from acpc_server.scheduling import Priority, RequestContext
 
 T = TypeVar("T")
 U = TypeVar("U")
+NO_VIEWS = PerturbationSet(())
 # Latents of equal frames may differ by this fraction of their length: rows of a batch round
 # differently.
 REPEAT_TOLERANCE = {
@@ -73,21 +74,19 @@ class EncodedAnchors:
 class AnchorEncoder:
     """Encodes anchors for jobs, with nothing cached, in calls cut by the job's shape alone.
 
-    While the device computes a call's worth of frames, those of the next are read and drawn. Keeps
-    the newest ``history`` frames of each anchor, and ``future`` ones, counted from 0.
+    While the device computes a call's worth of frames, those of the next are read and drawn.
+    ``kept`` are the frames of each anchor; views are of those among them that are its history.
     """
 
     engine: DeviceClient
     model: FrozenWorldModel
     mode: NumericMode
     anchors: Anchors
-    history: int
-    future: Sequence[int]
-    views: PerturbationSet
+    kept: Sequence[int]
+    views: PerturbationSet = NO_VIEWS
 
     def __post_init__(self) -> None:
-        now = self.anchors.history
-        self._kept = [*range(now - self.history, now), *(now + step for step in self.future)]
+        self._history = sum(step < self.anchors.history for step in self.kept)
         self._distinct = distinct_views(self.views)
         self._view_count = len(self._distinct)
 
@@ -98,7 +97,7 @@ class AnchorEncoder:
         promise, or the checkpoint does not repeat itself; Cancelled, Unavailable,
         ResourceExhausted: From the engine.
         """
-        frames = len(self._kept) + self._view_count * self.history
+        frames = len(self.kept) + self._view_count * self._history
         groups = anchor_groups(self.engine, self.model, start, stop, frames)
         pieces = [(group, cut) for group in groups for cut in self._cuts(len(group) * frames)]
         made = self._pieces(pieces, context)
@@ -112,10 +111,10 @@ class AnchorEncoder:
         parts = [*map(self._sorted, groups, each, alike_each)]
         clean, views = (torch.cat(part) for part in zip(*parts, strict=True))
         if self.model.card.proprio_dim:
-            rows = self.anchors.read_extra("proprio", start, stop)[:, self._kept]
+            rows = self.anchors.read("proprio", start, stop)[:, list(self.kept)]
             given = torch.from_numpy(rows)
             slots = self.engine.embed_proprio(self.model, given, context, self.mode)
-            own = slots[:, None, : self.history].expand(*views.shape[:3], -1)
+            own = slots[:, None, : self._history].expand(*views.shape[:3], -1)
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
@@ -134,12 +133,15 @@ class AnchorEncoder:
 
         Yields with each, bool, which of the views that begin in it equal their history.
         """
-        dtype, device, h = latent_dtype(self.mode), self.engine.device, self.history
+        dtype, device, h = latent_dtype(self.mode), self.engine.device, self._history
         for group, cut in pieces:
-            kept = len(group) * len(self._kept)
+            kept = len(group) * len(self.kept)
             if not cut.start:
                 with context.phase("read"):
-                    clean = read_inputs(self.anchors, group, self._kept, self.model, dtype, device)
+                    clean = read_inputs(self.anchors, group, self.kept, self.model, dtype, device)
+            if not self._distinct:
+                yield clean.flatten(0, 1)[cut.start : cut.stop], torch.empty(0, dtype=torch.bool)
+                continue
             first, last = (max(0, edge - kept) for edge in (cut.start, cut.stop))
             # A view that a cut runs through is made for either piece.
             places = range(first // h, -(-last // h))
@@ -182,12 +184,12 @@ class AnchorEncoder:
 
     def _sorted(self, group: range, latents: Tensor, alike: Tensor) -> tuple[Tensor, Tensor]:
         """Sort a group's latents: kept frames (n, kept, dim), views (n, views, h, dim)."""
-        n, kept = len(group), len(self._kept)
-        clean_latents = latents[: n * kept].reshape(n, kept, -1)
-        view_latents = latents[n * kept :].reshape(n, self._view_count, self.history, -1)
+        n, kept, dim = len(group), len(self.kept), latents.shape[-1]
+        clean_latents = latents[: n * kept].reshape(n, kept, dim)
+        view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, dim)
         alike = alike.view(n, self._view_count)
         if alike.any():
-            history = clean_latents[:, None, : self.history].expand_as(view_latents)
+            history = clean_latents[:, None, : self._history].expand_as(view_latents)
             self._check_repeats(history[alike], view_latents[alike])
             view_latents = torch.where(alike[..., None, None], history, view_latents)
         return clean_latents, view_latents
@@ -200,29 +202,6 @@ class AnchorEncoder:
                 f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so it "
                 "does not repeat itself; check that it is deterministic when it is not trained"
             )
-
-
-def encode_frames(
-    engine: DeviceClient,
-    model: FrozenWorldModel,
-    mode: NumericMode,
-    anchors: Anchors,
-    rows: range,
-    kept: Sequence[int],
-    context: RequestContext,
-) -> Tensor:
-    """Encode the kept frames of some anchors, (n, kept, dim); raises as :class:`AnchorEncoder`."""
-    parts = []
-    for group in anchor_groups(engine, model, rows.start, rows.stop, len(kept)):
-        with context.phase("read"):
-            frames = read_inputs(anchors, group, kept, model, latent_dtype(mode), engine.device)
-        parts.append(engine.encode(model, frames.flatten(0, 1), context, mode))
-    latents = torch.cat(parts).reshape(len(rows), len(kept), -1)
-    if not model.card.proprio_dim:
-        return latents
-    given = anchors.read_extra("proprio", rows.start, rows.stop)[:, list(kept)]
-    slots = engine.embed_proprio(model, torch.from_numpy(given), context, mode)
-    return with_proprio(latents, slots)
 
 
 def read_inputs(
@@ -255,7 +234,7 @@ def given_inputs(
 
     ``like`` is the history (h, 3, height, width), whose size, device and dtype they get.
     """
-    raw = anchors.read_extra(f"{VIEWS}{spec.group}", row, row + 1)[0]
+    raw = anchors.read(f"{VIEWS}{spec.group}", row, row + 1)[0]
     size = min(like.shape[2:])
     return _inputs(raw[list(draws), -len(like) :], size, like.dtype, like.device)
 

@@ -1,7 +1,7 @@
 """The numbers of a patch model, and its config: dino_wm's ``model_N.pth``, PreJEPA's objects.
 
-dino_wm keeps a dict of modules, and of a frozen backbone nothing: its weights are a file of their
-own. What it calls ``{action,proprio}_encoder`` are PreJEPA's slots.
+dino_wm keeps a dict of modules, and of a frozen backbone nothing: its weights, read here too, are a
+file of their own. What it calls ``{action,proprio}_encoder`` are PreJEPA's slots.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from acpc_server.errors import InvalidArgument
-from acpc_server.importing.backbones import DIM_HEAD, PATCHES, dinov2, prepare_backbone
+from acpc_server.errors import InvalidArgument, UnsafeCheckpoint
 from acpc_server.importing.facts import (
     TENSORS,
     Kind,
@@ -24,17 +25,105 @@ from acpc_server.importing.facts import (
     block_width,
     check_modules,
     count,
-    plain_number,
     torch_kind,
 )
 from acpc_server.importing.reading import RunFile, read_bytes
 from acpc_server.importing.run_config import lookup
 from acpc_server.importing.world_model import FoundModel
 from acpc_server.models import JsonObject, Node, StateReader, StoredTensor, unsafe
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
+
+DIM_HEAD = 64  # of every published size
+# Names of DINOv2's releases, and those of transformers' Dinov2Model.
+BACKBONE_NAMES = (
+    (r"^cls_token$", "embeddings.cls_token"),
+    (r"^pos_embed$", "embeddings.position_embeddings"),
+    (r"^patch_embed\.proj\.", "embeddings.patch_embeddings.projection."),
+    (r"^norm\.", "layernorm."),
+    (r"^blocks\.(\d+)\.attn\.proj\.", r"encoder.layer.\1.attention.output.dense."),
+    (r"^blocks\.(\d+)\.ls([12])\.gamma$", r"encoder.layer.\1.layer_scale\2.lambda1"),
+    (r"^blocks\.", "encoder.layer."),
+)
+QKV = re.compile(r"^blocks\.(\d+)\.attn\.qkv\.(weight|bias)$")
+POSITIONS = "embeddings.position_embeddings"
+PATCHES = "embeddings.patch_embeddings.projection.weight"
+PATCH_BIAS = "embeddings.patch_embeddings.projection.bias"
+AXES = {PATCHES: 4, PATCH_BIAS: 1, POSITIONS: 3}
+HALF = 0.5  # what dino_wm takes off its pixels, and divides them by
+
+
+def prepare_backbone(filename: str, stored: Mapping[str, Tensor], side: int) -> dict[str, Tensor]:
+    """Make a backbone's tensors those for frames of ``side`` x ``side`` patches.
+
+    The server normalises with ImageNet's statistics; the patch projection is made to undo that.
+    Positions are resampled as DINOv2's own code does.
+    """
+    for name, tensor in stored.items():
+        shape = tuple(tensor.shape)
+        if tensor.dtype not in (torch.float32, torch.float16, torch.bfloat16):
+            raise unsafe(filename, f"{name}: {tensor.dtype}, not floating point of 16 or 32 bits")
+        if QKV.match(name) and (not shape or shape[0] % 3):
+            raise unsafe(filename, f"{name}: shape {shape}, not that of queries, keys and values")
+    state = renamed(stored)
+    for name, ndim in AXES.items():
+        if name not in state or state[name].ndim != ndim or not state[name].numel():
+            wanted = "a backbone's weights, as DINOv2 publishes them, are wanted"
+            raise unsafe(filename, f"no {name} of {ndim} axes; {wanted}")
+    weight, bias = state[PATCHES].double(), state[PATCH_BIAS].double()
+    if weight.shape[1] != len(IMAGENET_MEAN) or bias.shape != weight.shape[:1]:
+        problem = f"patches of shape {tuple(weight.shape)}, bias {tuple(bias.shape)}; RGB is wanted"
+        raise unsafe(filename, problem)
+    trained = state[POSITIONS].shape[1] - 1
+    if trained < 1 or math.isqrt(trained) ** 2 != trained:
+        raise unsafe(filename, f"{trained} positions, not a square number of them")
+    state[POSITIONS] = resample(state[POSITIONS], side)
+    mean, std = (
+        torch.tensor(values, dtype=torch.float64)[:, None, None]
+        for values in (IMAGENET_MEAN, IMAGENET_STD)
+    )
+    shift = weight * ((mean - HALF) / HALF)
+    state[PATCHES] = (weight * (std / HALF)).float()
+    state[PATCH_BIAS] = (bias + shift.sum(dim=(1, 2, 3))).float()
+    return state
+
+
+def resample(positions: Tensor, grid: int) -> Tensor:
+    """Positions (1, 1 + n * n, width) for ``grid`` x ``grid`` patches, by DINOv2's own rule.
+
+    Its release adds 0.1 to the wanted side before it divides, which moves the sampled places;
+    transformers does not, so its numbers differ.
+    """
+    side = math.isqrt(positions.shape[1] - 1)
+    if side == grid:
+        return positions
+    square = positions[:, 1:].float().reshape(1, side, side, -1).permute(0, 3, 1, 2)
+    scale = (grid + 0.1) / side
+    resized = F.interpolate(square, scale_factor=(scale, scale), mode="bicubic")
+    return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
+
+
+def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The same tensors under transformers' names."""
+    state: dict[str, Tensor] = {}
+    for name, tensor in stored.items():
+        if name.endswith("mask_token"):
+            continue
+        new = name
+        for old, known in BACKBONE_NAMES:
+            new = re.sub(old, known, new)
+        parts = {new: tensor}
+        if found := QKV.match(name):
+            into = f"encoder.layer.{found[1]}.attention.attention.{{}}.{found[2]}".format
+            parts = dict(zip(map(into, ("query", "key", "value")), tensor.chunk(3), strict=True))
+        if twice := state.keys() & parts.keys():
+            raise UnsafeCheckpoint(f"{name}: {min(twice)} is there under two names")
+        state |= parts
+    return state
+
 
 State = dict[str, Tensor]
 Modules = Mapping[str, Node]
-OWN, PLAIN = "backbone.", (int, float, str)
+PLAIN = (int, float, str)
 PREJEPA = "stable_worldmodel.wm.prejepa.module"
 # Keys of dino_wm's hydra.yaml, and what they say; those that must have one value.
 KEYS = {
@@ -52,12 +141,7 @@ KINDS = (
         r"models\.proprio\.ProprioceptiveEmbedding|.*\.prejepa\.module\.Embedder",
         UNKNOWN,
     ),
-    Kind(
-        "backbone",
-        r"dinov2\.models\.vision_transformer\.DinoVisionTransformer"
-        r"|transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model",
-        UNKNOWN,
-    ),
+    Kind("backbone", r"transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model", UNKNOWN),
     torch_kind(rf"{LAYERS}\.1\.net\.2", "GELU"),
     torch_kind(r"predictor\..*(norm|net\.0)", "LayerNorm", eps=1e-5),
 )
@@ -176,15 +260,6 @@ def _backbone(
         plain = {key: config[key] for key in DINOV2_KEYS if isinstance(config.get(key), PLAIN)}
         made = {"_target_": "transformers.Dinov2Config", **plain}
         return {"_target_": "transformers.Dinov2Model", "config": made}, lambda state: state
-    side = math.isqrt(numbers.value("predictor.num_patches"))
-    if held is not None:
-
-        def finish(state: State) -> State:
-            own = {key.removeprefix(OWN): x for key, x in state.items() if key.startswith(OWN)}
-            kept = {key: x for key, x in state.items() if not key.startswith(OWN)}
-            return kept | _own(prepare_backbone(filename, own, side))
-
-        return _trained(known, numbers, side), finish
     if not backbone:
         what = f"{named!r:.40} by the run's config" if isinstance(named, str) else "a DINOv2"
         raise InvalidArgument(
@@ -193,28 +268,19 @@ def _backbone(
             "--backbone (dinov2_vits14_pretrain.pth, in torch hub's cache; or as Hugging Face "
             "publishes them)",
         )
-    place = Path(backbone)
+    place, side = Path(backbone), math.isqrt(numbers.value("predictor.num_patches"))
     stored = StateReader(place.name, read_bytes(place), {}).tensors
     frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
     width, _, patch, _ = frames[PATCHES].shape
-    encoder = dinov2(width, count(r"encoder\.layer\.(\d+)\.", frames), patch, side)
-    return encoder, lambda state: state | _own(frames)
-
-
-def _own(frames: State) -> State:
-    return {f"{OWN}{key}": tensor for key, tensor in frames.items()}
-
-
-def _trained(known: Modules, numbers: Numbers, side: int) -> JsonObject:
-    """The config of a DINOv2 that was trained too, and so lies in the file."""
-    slots = sum(value for name, (value, _) in numbers.items() if name.endswith(".emb_dim"))
-    width = numbers.value("predictor.dim") - slots
-    blocks = _children(known, "backbone.blocks")
-    attended = (known.get(f"backbone.blocks.{one}.attn") for one in blocks)
-    heads = (one and one.attributes.get("num_heads") for one in attended)
-    if any(one != width // DIM_HEAD for one in heads):
-        raise unsafe(numbers.filename, f"heads of the encoder are not of {DIM_HEAD} coordinates")
-    patch = known["backbone"].attributes.get("patch_size")
-    patch = plain_number(patch, "encoder.patch_size", numbers.filename)
-    return dinov2(width, len(blocks), int(patch), side)
+    shape = {
+        "_target_": "transformers.Dinov2Config",
+        "hidden_size": width,
+        "num_hidden_layers": count(r"encoder\.layer\.(\d+)\.", frames),
+        "num_attention_heads": max(1, width // DIM_HEAD),
+        "patch_size": patch,
+        "image_size": side * patch,
+    }
+    own = {f"backbone.{key}": tensor for key, tensor in frames.items()}
+    encoder = {"_target_": "transformers.Dinov2Model", "config": shape}
+    return encoder, lambda state: state | own

@@ -5,12 +5,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from acpc_server.models import AVERAGES, WRAPPERS, Archive, Node, StoredTensor, choose_state, unsafe
+from acpc_server.models import (
+    AVERAGES,
+    WRAPPERS,
+    Archive,
+    Node,
+    StoredTensor,
+    choose_state,
+    unsafe,
+    unwrap,
+)
 
 PARTS = ("encoder", "predictor", "action_encoder")
 MODELS = (PARTS, ("predictor", "extra_encoders"))
-ROOTS = {"encoder", "backbone"}
-PREFIXES = ("model._orig_mod.", "model.module.", "model.", "module.", "_orig_mod.")
 # What a file holds that no family here reads, by the class of a module in it.
 FOREIGN = {
     "stable_worldmodel.wm.tdmpc2.": "a TD-MPC2 agent, which plans by rewards that it learned and "
@@ -22,7 +29,7 @@ TDMPC2_NAME = re.compile(r"(model\.)?_?(Qs|qs|dynamics|reward)\.")
 # Modules of the dict that dino_wm keeps, and PreJEPA's names of them.
 DINO_WM = {
     "predictor": "predictor", "proprio_encoder": "extra_encoders.proprio",
-    "action_encoder": "extra_encoders.action", "encoder.base_model": "backbone",
+    "action_encoder": "extra_encoders.action",
 }  # fmt: skip
 Records = dict[str, StoredTensor | str]
 
@@ -118,12 +125,9 @@ def _module_at(archive: Archive, path: str) -> FoundModel:
 
 def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
     """The modules that dino_wm keeps in a dict, by PreJEPA's names."""
-    encoder = below.get("encoder")
-    if encoder is not None and encoder.kind != "dict":
-        key = encoder.attributes.get("feature_key")
-        if key != "x_norm_patchtokens" or "encoder.base_model" not in below:
-            problem = f"encoder is a {encoder.kind!r:.80} of {key!r:.40}, not DINOv2's patch tokens"
-            raise unsafe(filename, problem)
+    if (encoder := below.get("encoder")) is not None:
+        problem = f"encoder is a {encoder.kind!r:.80}, trained too; only a frozen DINOv2 is read"
+        raise unsafe(filename, problem)
     made = {"extra_encoders": Node(1, "torch.nn.modules.container.ModuleDict", {}, {}, {})}
     for old, new in DINO_WM.items():
         made |= {new + name.removeprefix(old): node for name, node in below.items()
@@ -146,9 +150,6 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
     path, others = choose_state(archive, key)
     entries = {name: x for name, x in archive.entries(path).items() if x != "NoneType"}
     beside = {name.partition(".")[0] for name in entries}
-    keep = ""
-    if not beside & ROOTS:  # what losses keep lies beside the model's own, and is left out
-        keep = next((x for x in PREFIXES if any(name.startswith(x) for name in entries)), "")
     if any(map(TDMPC2_NAME.match, entries)):
         raise unsafe(filename, FOREIGN["stable_worldmodel.wm.tdmpc2."])
     if not path and "predictor" in nodes and nodes["predictor"].kind == "dict":
@@ -157,14 +158,6 @@ def _find_tensors(archive: Archive, key: str) -> FoundModel:
             "state dicts by part, as jepa-wms and V-JEPA 2-AC save them; no family reads them, "
             "docs/bring-your-own-model.md tells how to add one",
         )
-    tensors: Records = {}
-    for entry, record in entries.items():
-        if entry.startswith(keep):
-            name = entry.removeprefix(keep).replace("_orig_mod.", "")
-            if name in tensors:
-                raise unsafe(filename, f"two tensors are named {name!r:.200}")
-            tensors[name] = record
-    if not tensors:
-        raise unsafe(filename, "holds no tensors")
+    tensors = unwrap(entries, filename, wrapped=bool(path))
     archive.check(tensors)
     return FoundModel(archive, tensors, {}, path, beside, others)

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeAlias
 
 import structlog
@@ -28,16 +29,26 @@ Changed: TypeAlias = "Callable[[Job | AcpcError | None], None]"
 
 
 @dataclass(eq=False)
+class Following:
+    """One who follows a job, ``every`` change of it or its end: ``job`` is it as last seen."""
+
+    changed: Changed
+    every: bool
+    stop: Callable[[], None] = lambda: None
+    job: Job | None = None  # before the first look
+
+
+@dataclass(eq=False)
 class _Followed:
-    """A job that is followed; each follower has whether it is called before the job's end."""
+    """A job that is followed."""
 
     job: Job | None = None  # as the last look found it
-    followers: dict["Following", bool] = field(default_factory=dict)
+    followers: set[Following] = field(default_factory=set)
     changed: float = field(default_factory=time.monotonic)
     looked: float = -math.inf
     next_look: float = math.inf
 
-    def note(self, found: Job | AcpcError, asked: Collection["Following"]) -> bool:
+    def note(self, found: Job | AcpcError, asked: Collection[Following]) -> bool:
         """Tell those who had ``asked`` before the look, and set the next; whether all have left."""
         self.looked = now = time.monotonic()
         over = isinstance(found, AcpcError) or found.state.done
@@ -47,28 +58,17 @@ class _Followed:
             moved |= (before.state, before.progress) != (found.state, found.progress)
         if moved:
             self.changed = now
-        for one in asked:
-            if one not in self.followers:
-                continue
+        for one in self.followers.intersection(asked):
             first, one.job = one.job is None, self.job
-            if over or first or (moved and self.followers[one]):
+            if over or first or (moved and one.every):
                 one.changed(found)
-            if over:
-                del self.followers[one]
+        if over:
+            self.followers.difference_update(asked)
         pause = min(max(FIRST_LOOK_SECONDS, LOOK_SHARE * (now - self.changed)), LOOK_SECONDS)
         fresh = any(one.job is None for one in self.followers)  # came during the look
-        crowd = sum(self.followers.values()) / CHANGES_A_SECOND
+        crowd = sum(one.every for one in self.followers) / CHANGES_A_SECOND
         self.next_look = now + (GAP_SECONDS if fresh else max(pause, crowd))
         return not self.followers
-
-
-@dataclass(eq=False)
-class Following:
-    """One who follows a job: ``job`` is it as last seen, None before the first look."""
-
-    changed: Changed
-    stop: Callable[[], None]
-    job: Job | None = None
 
 
 class JobFollowers:
@@ -91,7 +91,8 @@ class JobFollowers:
         it must not wait. After an error, None or a job that is done it is not called again.
         """
         with self._moved:
-            following = Following(changed, lambda: self._leave(job_id, following))
+            following = Following(changed, every)
+            following.stop = partial(self._leave, job_id, following)
             if self._closed:
                 changed(None)
                 return following
@@ -100,7 +101,7 @@ class JobFollowers:
                 thread.start()  # where none can be had now, the next follower tries again
                 self._thread = thread
             followed = self._followed.setdefault(job_id, _Followed())
-            followed.followers[following] = every
+            followed.followers.add(following)
             # It may have changed since the last one; jobs to be looked at before go first.
             soon = max(time.monotonic(), followed.looked + GAP_SECONDS)
             if soon < followed.next_look:
@@ -121,7 +122,7 @@ class JobFollowers:
     def _leave(self, job_id: str, following: Following) -> None:
         with self._moved:
             followed = self._followed.get(job_id, _Followed())
-            followed.followers.pop(following, None)
+            followed.followers.discard(following)
             if not followed.followers:
                 self._followed.pop(job_id, None)
 

@@ -20,7 +20,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -159,41 +159,26 @@ class LeaseTerms:
         return math.ceil(self.lease / self.heartbeat)
 
 
+@dataclass(eq=False, kw_only=True)
 class Lease:
-    """This host's name among the hosts, and its watch over the others.
+    """This host's name among the hosts of a record, and its watch over the others."""
 
-    Args:
-        hosts: Those of the record.
-        running: This host's runs.
-        terms: Heartbeat and lease.
-        on_queued: Called with how many jobs are queued, and the age of the oldest.
-        on_evicted: Called when another process has this host's name: this one must stop.
-        sweep: Called every ten minutes, and again at once while it returns True.
-    """
+    hosts: Hosts
+    running: JobRunner
+    terms: LeaseTerms
+    on_queued: Callable[[int, float], None]  # how many jobs are queued, and the oldest one's age
+    on_evicted: Callable[[], None]  # another process has this host's name: this one must stop
+    sweep: Callable[[], bool]  # every ten minutes, and again at once while it returns True
+    away: bool = False  # whether the record could not be reached
+    full: bool = False  # or written
+    _host: Host = Host("", "", "")
+    _entered: bool = False
+    # What was seen of hosts and jobs, and how often in a row unchanged.
+    _seen: dict[str, tuple[object, int]] = field(default_factory=dict)
+    _stop: threading.Event = field(default_factory=threading.Event)
 
-    def __init__(
-        self,
-        hosts: Hosts,
-        running: JobRunner,
-        *,
-        terms: LeaseTerms,
-        on_queued: Callable[[int, float], None],
-        on_evicted: Callable[[], None],
-        sweep: Callable[[], bool],
-    ) -> None:
-        self._record = hosts.record
-        self._hosts = hosts
-        self._running = running
-        self._terms = terms
-        self._on_queued = on_queued
-        self._on_evicted = on_evicted
-        self._sweep = sweep
-        self._host = Host("", "", "")
-        self._entered = False
-        # What was seen of hosts and jobs, and how often in a row unchanged.
-        self._seen: dict[str, tuple[object, int]] = {}
-        self.away = self.full = False  # whether the record could not be reached, or written
-        self._stop = threading.Event()
+    def __post_init__(self) -> None:
+        self._record = self.hosts.record
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
     def acquire(self, executor_id: str, folder: str, about: Mapping[str, str]) -> None:
@@ -206,11 +191,11 @@ class Lease:
         facts = json.dumps({"since": since, **about})
         self._host = Host(executor_id, uuid.uuid4().hex, folder, about=facts)
         for _ in range(ENTRIES):  # another host may remove the row of one that left meanwhile
-            found = self._hosts.read().get(executor_id)
+            found = self.hosts.read().get(executor_id)
             taken = found is not None and found.session and found.folder != folder
             if taken and self._beats(executor_id, found):
                 break
-            if self._hosts.enter(self._host, found):
+            if self.hosts.enter(self._host, found):
                 self._entered = True
                 return
         raise FailedPrecondition(
@@ -221,10 +206,10 @@ class Lease:
 
     def _beats(self, name: str, found: Host | None) -> bool:
         """Whether the holder of a name beats within the length of the lease."""
-        log.info("executor_id_in_question", executor_id=name, seconds=self._terms.lease)
-        for _ in range(self._terms.beats):
-            time.sleep(self._terms.heartbeat)
-            if self._hosts.read().get(name) != found:
+        log.info("executor_id_in_question", executor_id=name, seconds=self.terms.lease)
+        for _ in range(self.terms.beats):
+            time.sleep(self.terms.heartbeat)
+            if self.hosts.read().get(name) != found:
                 return True
         return False
 
@@ -237,30 +222,30 @@ class Lease:
         self._stop.set()
         if self._thread.is_alive():
             self._thread.join()
-        self._on_queued(0, 0.0)
+        self.on_queued(0, 0.0)
 
     def leave(self) -> None:
         """Give the name up, so that other hosts take over this one's jobs without waiting."""
         if self._entered:
             with noted():
-                self._hosts.change(self._host, session="")
+                self.hosts.change(self._host, session="")
 
     def _keep(self) -> None:
         due = count_due = sweep_due = time.monotonic()
-        while not self._stop.wait(min(TICK_SECONDS, self._terms.heartbeat)):
+        while not self._stop.wait(min(TICK_SECONDS, self.terms.heartbeat)):
             looked = time.monotonic()
             try:
                 if self.away or looked >= count_due:
-                    self._on_queued(*self._record.queued())
+                    self.on_queued(*self._record.queued())
                     took = time.monotonic() - looked
-                    pause = max(self._terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
+                    pause = max(self.terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
                     self.away, count_due = False, looked + pause
-                if ours := self._running.ids():  # withdraw those cancelled or taken over
-                    self._running.withdraw(ours - self._record.held(self._host.executor_id).keys())
+                if ours := self.running.ids():  # withdraw those cancelled or taken over
+                    self.running.withdraw(ours - self._record.held(self._host.executor_id).keys())
                 if looked >= due and self._beat():
-                    self.full, due = False, looked + self._terms.heartbeat
+                    self.full, due = False, looked + self.terms.heartbeat
                     self._look_after_others()
-                if looked >= sweep_due and not self._sweep():
+                if looked >= sweep_due and not self.sweep():
                     sweep_due = looked + SWEEP_SECONDS
             except RECORD_ERRORS as error:
                 self.full = no_room(error)
@@ -269,31 +254,31 @@ class Lease:
                 log.warning(event, cause=first_line(error))
             except Exception:  # a server that runs jobs without beating is worse than none
                 log.exception("lease_failed")
-                self._on_evicted()
+                self.on_evicted()
                 return
 
     def _beat(self) -> bool:
-        if self._hosts.change(self._host, beat=self._host.beat + 1):
+        if self.hosts.change(self._host, beat=self._host.beat + 1):
             self._host = replace(self._host, beat=self._host.beat + 1)
             return True
-        found = self._hosts.read().get(self._host.executor_id)
+        found = self.hosts.read().get(self._host.executor_id)
         if found is None:  # declared dead and forgotten
             log.warning("lease_lost", executor_id=self._host.executor_id)
-            return self._hosts.enter(self._host, None)
+            return self.hosts.enter(self._host, None)
         log.error("executor_id_lost", executor_id=self._host.executor_id)
         self._stop.set()
-        self._on_evicted()
+        self.on_evicted()
         return False
 
     def _look_after_others(self) -> None:
         """Queue again the jobs that dead hosts hold, and those this host holds but does not run."""
-        hosts, held, mine = self._hosts.read(), self._record.held(), self._host.executor_id
+        hosts, held, mine = self.hosts.read(), self._record.held(), self._host.executor_id
         others = {*hosts, *held.values()} - {mine}
         marks: dict[str, object] = {
             name: (hosts[name].session, hosts[name].beat) if name in hosts else None
             for name in others
         }
-        ours = self._running.ids()
+        ours = self.running.ids()
         marks |= {job: mine for job, holder in held.items() if holder == mine and job not in ours}
         still = self._unmoved(marks)
         for name in others:
@@ -303,9 +288,9 @@ class Lease:
                 taken = sum(self._record.requeue(job, name) for job in jobs)
                 log.warning("host_gone", executor_id=name, jobs=taken)
                 if host is not None:
-                    self._hosts.forget(host)
+                    self.hosts.forget(host)
         for job in still - others:
-            if not self._running.draining.is_set():
+            if not self.running.draining.is_set():
                 log.warning("job_requeued", job=job)
                 self._record.resume(job)
 
@@ -316,5 +301,5 @@ class Lease:
             known, repeats = before.get(name, (None, 0))
             same = name in before and known == mark
             self._seen[name] = mark, repeats + 1 if same else 0
-        beats = self._terms.beats
+        beats = self.terms.beats
         return {name for name, (_, count) in self._seen.items() if count and not count % beats}

@@ -54,36 +54,35 @@ class End(Exception):
     short: bool = False
 
 
+@dataclass(eq=False)
 class JobRun:
-    """One run of one job in this process, of which ``recorded`` steps are on record."""
+    """One run of one job in this process.
 
-    def __init__(
-        self,
-        kind: JobKind[Any],
-        spec: JobSpec,
-        owner: str,
-        recorded: int,
-        metrics: Metrics,
-        verify: Verify,
-        held: Callable[[], bool],
-    ) -> None:
-        self.context = RequestContext(Priority.JOB, caller=owner)
-        self.kind = kind
-        self.fields = {"checkpoint": kind.labels(spec).get("checkpoint", "")}  # of log lines
-        self.shortages = 0  # earlier runs here that ended for want of memory
-        self._spec = spec
-        self._recorded = recorded
-        self._shards = metrics.job_shards.labels(kind.name)
-        self._verify = verify
-        self._held = held  # whether this host still holds the job
-        self._total = kind.count_steps(spec)
-        self._done = 0
-        self.phase = "waiting"  # for display
+    Attributes:
+        recorded: Its steps that are on record.
+        held: Tells whether this host still holds the job.
+        shortages: Earlier runs here that ended for want of memory.
+        phase: What it does now, for display.
+    """
+
+    kind: JobKind[Any]
+    spec: JobSpec
+    owner: str
+    recorded: int
+    metrics: Metrics
+    verify: Verify
+    held: Callable[[], bool]
+    shortages: int = 0
+    phase: str = "waiting"
+    _done: int = 0
+
+    def __post_init__(self) -> None:
+        self.context = RequestContext(Priority.JOB, caller=self.owner)
 
     def run(self, stamp: str) -> End:
         """Take every step in order."""
         try:
-            return End("succeeded", self.kind.run(self._spec, stamp, self, self.context))
+            return End("succeeded", self.kind.run(self.spec, stamp, self, self.context))
         except End as end:
             return end
         except Exception as error:  # noqa: BLE001
@@ -94,14 +93,14 @@ class JobRun:
         if self.context.cancelled:
             raise End("withdrawn")
         self.phase = phase
-        fresh = self._done >= self._recorded
+        fresh = self._done >= self.recorded
         outcome = self._measured(phase, work) if fresh else {}
         with self.context.phase("record"):
             found = _record_step(phase, outcome)
         if found is None:
             raise End("withdrawn")
         outcome, ours = found
-        if fresh and not ours and not self._held():  # another host measured it meanwhile
+        if fresh and not ours and not self.held():  # another host measured it meanwhile
             raise End("withdrawn")
         if "failure" in outcome:
             raise End("failed", failure=JobFailure(**outcome["failure"]))
@@ -115,7 +114,7 @@ class JobRun:
         """See :class:`~acpc_server.jobs.Step`."""
 
         def shard(part: Part) -> Json:
-            self._shards.inc()
+            self.metrics.job_shards.labels(self.kind.name).inc()
             return measure(part)
 
         for part in parts:
@@ -128,7 +127,9 @@ class JobRun:
         return {name: max(0.0, seconds) for name, seconds in spent.items()}
 
     def _measured(self, phase: str, work: Callable[[], Json]) -> Json:
-        log.info("job_step", step=self._done + 1, steps=self._total, phase=phase)
+        log.info(
+            "job_step", step=self._done + 1, steps=self.kind.count_steps(self.spec), phase=phase
+        )
         computed = self.context.compute_seconds
         try:
             outcome = {"value": work()}
@@ -139,7 +140,7 @@ class JobRun:
             outcome = {"failure": asdict(end.failure)}
         if self.context.compute_seconds > computed:
             try:
-                self._verify(self.context)
+                self.verify(self.context)
             except AcpcError as error:
                 short = isinstance(error, ResourceExhausted) and getattr(error, "of_memory", True)
                 raise self._host_failed(error, short=short) from error

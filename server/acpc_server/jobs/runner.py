@@ -7,9 +7,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from functools import cache, partial
-from typing import Any
+from typing import Any, ClassVar
 
 import structlog
 from acpc.contract import from_plain
@@ -63,32 +63,25 @@ def register(kind: str) -> Callable[..., Json | None]:
     return run_job
 
 
+@dataclass(eq=False)
 class JobRunner:
     """Runs the jobs of a record in this process, and counts how they end."""
 
-    latest: "JobRunner | None" = None  # DBOS calls the workflow by name, in any thread
-
-    def __init__(
-        self,
-        kinds: Mapping[str, JobKind[Any]],
-        record: Record,
-        payloads: Payloads,
-        metrics: Metrics,
-        verify: Verify,
-    ) -> None:
-        self._kinds = kinds
-        self._record = record
-        self._payloads = payloads
-        self._metrics = metrics
-        self._verify = verify
-        self.executor_id = ""  # the holder of the jobs that run here
-        self.runs: dict[str, JobRun] = {}  # by the ids of their jobs
-        self._shortages: dict[str, int] = {}
-        self._changed = threading.Condition()  # guards both, and the counts of ended jobs
-        self._launched = False
-        self.draining = threading.Event()
-        self._closed = threading.Event()
-        self._pause = FIRST_PAUSE_SECONDS
+    latest: ClassVar["JobRunner | None"] = None  # DBOS calls the workflow by name, in any thread
+    _kinds: Mapping[str, JobKind[Any]]
+    _record: Record
+    _payloads: Payloads
+    _metrics: Metrics
+    _verify: Verify
+    executor_id: str = ""  # the holder of the jobs that run here
+    runs: dict[str, JobRun] = field(default_factory=dict)  # by the ids of their jobs
+    _shortages: dict[str, int] = field(default_factory=dict)
+    # Guards both, and the counts of ended jobs.
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+    _launched: bool = False
+    draining: threading.Event = field(default_factory=threading.Event)
+    _closed: threading.Event = field(default_factory=threading.Event)
+    _pause: float = FIRST_PAUSE_SECONDS
 
     def launch(self, executor_id: str, concurrency: int) -> None:
         """Resume what this executor left unfinished, and take jobs from the queue.
@@ -141,7 +134,8 @@ class JobRunner:
                 self._metrics.first_step.observe(waited)
             held = partial(self._holds, job_id)
             run = JobRun(kind, spec, owner, steps, self._metrics, self._verify, held)
-            with structlog.contextvars.bound_contextvars(**run.fields):
+            checkpoint = kind.labels(spec).get("checkpoint", "")
+            with structlog.contextvars.bound_contextvars(checkpoint=checkpoint):
                 log.info("job_started")
                 return self._hold(job_id, run, stamp)
         return End("withdrawn")

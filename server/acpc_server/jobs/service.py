@@ -94,13 +94,12 @@ class JobService:
         self._options = options
         self._folder = StateFolder(options.state_dir)
         self._record = record = Record(options.database_url)
-        self._hosts = Hosts(record)
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
         self._followers = JobFollowers(self._look)
         self._lease = lease = Lease(
-            self._hosts,
-            self._running,
+            hosts=Hosts(record),
+            running=self._running,
             terms=options.terms,
             on_queued=metrics.set_queued,
             on_evicted=on_evicted,

@@ -9,8 +9,6 @@ from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
     find_checkpoint,
-    folder_time,
-    is_unmoved,
     list_checkpoints,
     list_others,
     read_open,
@@ -46,17 +44,6 @@ from acpc_server.models.weights import (
     StateReader,
     check_container,
     choose_state,
+    unwrap,
 )
 from acpc_server.models.writing import new_folder, save_weights
-
-__all__ = [
-    "AVERAGES", "CONFIG_NAME", "DEFAULT_LIMITS", "OPTIONS_NAME", "SHARD", "VIT_SIZES", "WRAPPERS",
-    "Archive", "CheckpointEntry", "CheckpointLimits", "Form", "FrozenJepa", "FrozenNetwork",
-    "FrozenWorldModel", "JepaModel", "JepaRollout", "JsonObject", "ModelCard", "Node",
-    "StateReader", "Step", "StoredTensor", "TakesProprio", "Weights", "Widens", "check_actions",
-    "check_container", "check_history", "check_proprio", "choose_state", "forward_derivatives",
-    "list_checkpoints", "list_others", "load_checkpoint", "new_folder", "one_file_command",
-    "predict_step",
-    "read_config", "read_open", "rollout", "rollout_pool", "sample_model", "save_weights", "unsafe",
-    "with_proprio",
-]  # fmt: skip

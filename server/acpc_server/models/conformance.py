@@ -8,8 +8,7 @@ gives wrong answers without an error.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor
@@ -19,7 +18,8 @@ from acpc_server.errors import AcpcError
 from acpc_server.models.frozen import FrozenWorldModel, TakesProprio, with_proprio
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool
 
-Check = Callable[["_Trial"], str]
+Problems = Iterator[str]
+Check = Callable[["_Trial"], Problems]
 # Rows may differ by rounding between batches, not by more.
 TOLERANCE = 1e-4
 # What a family's own code may raise on inputs it should take.
@@ -28,29 +28,16 @@ FAULTS = (AcpcError, ArithmeticError, AssertionError, AttributeError, LookupErro
 FRAMES, HORIZON, CANDIDATES = 4, 3, 3
 
 
-@dataclass(frozen=True)
-class Finding:
-    """A requirement on a model, and how the model breaks it: empty when it is kept."""
-
-    promise: str
-    problem: str = ""
-
-    @property
-    def kept(self) -> bool:
-        """Whether the promise is kept."""
-        return not self.problem
-
-
-def check_model(model: FrozenWorldModel) -> list[Finding]:
-    """Try every promise on random frames and actions; return one finding each, in fixed order."""
-    trial, findings = _Trial(model), []
+def check_model(model: FrozenWorldModel) -> dict[str, str]:
+    """Try every promise on random frames and actions; say how each is broken, empty: it is kept."""
+    trial, found = _Trial(model), {}
     for promise, check in _PROMISES.items():
         try:
             with torch.inference_mode():
-                findings.append(Finding(promise, check(trial)))
+                found[promise] = next(filter(None, check(trial)), "")
         except FAULTS as error:
-            findings.append(Finding(promise, f"{type(error).__name__}: {error}"))
-    return findings
+            found[promise] = f"{type(error).__name__}: {error}"
+    return found
 
 
 _PROMISES: dict[str, Check] = {}
@@ -61,7 +48,7 @@ def _promise(text: str) -> Callable[[Check], Check]:
 
 
 class _Trial:
-    """One model with inputs; each check returns what is wrong, or nothing."""
+    """One model with inputs; each check yields what is wrong, or nothing, of case after case."""
 
     def __init__(self, model: FrozenWorldModel) -> None:
         self._model, self._card = model, model.card
@@ -77,109 +64,12 @@ class _Trial:
         self._latents = normal(FRAMES, card.history, dim)
         self._pools = normal(2, CANDIDATES, HORIZON, width)
         self._proprio = normal(FRAMES, card.proprio_dim)
+        self._window = self._latents, self._blocks[:, : card.history]
         # Such a model may keep more of a predicted frame than its latent, which a loop cannot.
         self._looped = 1 if isinstance(model, TakesProprio) else HORIZON
 
-    @_promise("the card is complete")
-    def _complete(self) -> str:
-        card = self._card
-        counts = "image_size", "latent_dim", "history", "action_block_dim", "parameter_count"
-        for field in counts:
-            value = getattr(card, field)
-            if not isinstance(value, int) or value < 1:
-                return f"{field} is {value!r}, not a positive integer"
-        if not re.fullmatch("[0-9a-f]{64}", card.digest):
-            return "digest is not a sha256 in hexadecimal; take the reader's"
-        return "" if card.family else "family has no name"
-
-    @_promise("encode gives finite float32 latents as wide as the card says")
-    def _encodes(self) -> str:
-        found = self._model.encode(self._frames)
-        return _wrong(found, (FRAMES, self._card.latent_dim), self._model.device)
-
-    @_promise("encode gives the same again: no dropout, eval mode")
-    def _encodes_again(self) -> str:
-        first, second = (self._model.encode(self._frames) for _ in range(2))
-        return "" if torch.equal(first, second) else f"off by {_gap(first, second):.1e}"
-
-    @_promise("a frame's latent does not depend on the frames beside it")
-    def _encodes_alone(self) -> str:
-        together = self._model.encode(self._frames)
-        alone = torch.cat([self._model.encode(frame[None]) for frame in self._frames])
-        return _apart(together, alone)
-
-    @_promise("embed_actions keeps time: a block's embedding is its own")
-    def _embeds(self) -> str:
-        together = self._model.embed_actions(self._blocks)
-        if together.shape[:2] != self._blocks.shape[:2] or together.ndim != 3:
-            return f"{list(self._blocks.shape)} became {list(together.shape)}"
-        alone = [self._model.embed_actions(block[:, None]) for block in self._blocks.unbind(1)]
-        return _apart(together, torch.cat(alone, dim=1))
-
     def _predict(self, latents: Tensor, blocks: Tensor) -> Tensor:
         return self._model.predict_next(latents, self._model.embed_actions(blocks))
-
-    @_promise("predict_next works for every history up to the card's")
-    def _predicts(self) -> str:
-        for length in range(1, self._card.history + 1):
-            window = self._latents[:, :length], self._blocks[:, :length]
-            first, second = self._predict(*window), self._predict(*window)
-            wrong = _wrong(first, (FRAMES, self._card.latent_dim), self._model.device)
-            if wrong:
-                return f"history {length}: {wrong}"
-            if not torch.equal(first, second):
-                return f"history {length}: not the same again; is the model in eval mode?"
-        return ""
-
-    @_promise("a prediction does not depend on the rows beside it")
-    def _predicts_alone(self) -> str:
-        blocks = self._blocks[:, : self._card.history]
-        together = self._predict(self._latents, blocks)
-        rows = [self._predict(self._latents[i, None], blocks[i, None]) for i in range(FRAMES)]
-        return _apart(together, torch.cat(rows))
-
-    @_promise("predict_next sees the last latent and the last action")
-    def _listens(self) -> str:
-        blocks = self._blocks[:, : self._card.history]
-        plain = self._predict(self._latents, blocks)
-        for name, place in (("latent", self._latents), ("action", blocks)):
-            changed = place.clone()
-            changed[:, -1] += 1.0
-            other = (changed, blocks) if name == "latent" else (self._latents, changed)
-            if torch.equal(self._predict(*other), plain):
-                return f"another last {name} gives the same prediction"
-        return ""
-
-    @_promise("predictions see the proprioception that comes with frames")
-    def _attaches(self) -> str:
-        model, width = self._model, self._card.proprio_dim
-        if not width:
-            return ""
-        if not isinstance(model, TakesProprio):
-            return f"proprio_dim is {width}, but there is no embed_proprio"
-        slots = model.embed_proprio(self._proprio)
-        blocks = self._blocks[:, :1]
-        found = [
-            self._predict(with_proprio(self._latents[:, :1], x[:, None]), blocks)
-            for x in (slots, slots + 1.0)
-        ]
-        if torch.equal(*found):
-            return "another proprioception gives the same prediction"
-        return _apart(slots[:1], model.embed_proprio(self._proprio[:1]))
-
-    @_promise("inputs are left as they were, and results need no gradient")
-    def _touches_nothing(self) -> str:
-        inputs = self._frames, self._latents, self._blocks
-        before = [x.clone() for x in inputs]
-        results = [self._model.encode(self._frames), self._model.embed_actions(self._blocks)]
-        blocks = self._blocks[:, : self._card.history]
-        results.append(self._predict(self._latents, blocks))
-        if not all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True)):
-            return "an input was written to"
-        with torch.inference_mode(False), torch.enable_grad():
-            encoded = self._model.encode(before[0].clone())
-        needy = any(x.requires_grad for x in (*results, encoded))
-        return "a result requires grad; freeze the parameters and use no_grad" if needy else ""
 
     def _loop(self, latents: Tensor, blocks: Tensor) -> Tensor:
         """The rollout of the paper, window by window."""
@@ -190,47 +80,123 @@ class _Trial:
             known.append(self._predict(window, blocks[:, start : len(known)]))
         return torch.stack(known[latents.shape[1] :], dim=1)
 
-    @_promise("a rollout is the step-by-step loop")
-    def _rolls_out(self) -> str:
+    @_promise("the card is complete")
+    def _complete(self) -> Problems:
+        card = self._card
+        for field in "image_size", "latent_dim", "history", "action_block_dim", "parameter_count":
+            value = getattr(card, field)
+            good = isinstance(value, int) and value >= 1
+            yield "" if good else f"{field} is {value!r}, not a positive integer"
+        if not re.fullmatch("[0-9a-f]{64}", card.digest):
+            yield "digest is not a sha256 in hexadecimal; take the reader's"
+        yield "" if card.family else "family has no name"
+
+    @_promise("encode gives finite float32 latents as wide as the card says")
+    def _encodes(self) -> Problems:
+        yield self._wrong(self._model.encode(self._frames))
+
+    @_promise("predict_next works for every history up to the card's")
+    def _predicts(self) -> Problems:
+        for length in range(1, self._card.history + 1):
+            found = self._predict(self._latents[:, :length], self._blocks[:, :length])
+            wrong = self._wrong(found)
+            yield wrong and f"history {length}: {wrong}"
+
+    @_promise("encode and predict_next give the same again: no dropout, eval mode")
+    def _repeats(self) -> Problems:
+        for compute, given in (
+            (self._model.encode, (self._frames,)),
+            (self._predict, self._window),
+        ):
+            first, second = (compute(*given) for _ in range(2))
+            yield "" if torch.equal(first, second) else f"off by {_gap(first, second):.1e}"
+
+    @_promise("latents and predictions do not depend on the rows beside them")
+    def _alone(self) -> Problems:
+        rows = range(FRAMES)
+        encoded = torch.cat([self._model.encode(self._frames[row, None]) for row in rows])
+        yield _apart(self._model.encode(self._frames), encoded)
+        alone = [self._predict(*(x[row, None] for x in self._window)) for row in rows]
+        yield _apart(self._predict(*self._window), torch.cat(alone))
+
+    @_promise("embed_actions keeps time: a block's embedding is its own")
+    def _embeds(self) -> Problems:
+        together = self._model.embed_actions(self._blocks)
+        if together.shape[:2] != self._blocks.shape[:2] or together.ndim != 3:
+            yield f"{list(self._blocks.shape)} became {list(together.shape)}"
+        alone = [self._model.embed_actions(block[:, None]) for block in self._blocks.unbind(1)]
+        yield _apart(together, torch.cat(alone, dim=1))
+
+    @_promise("predict_next sees the last latent, the last action, and proprioception")
+    def _listens(self) -> Problems:
+        plain = self._predict(*self._window)
+        for place, name in enumerate(("last latent", "last action")):
+            given = [x.clone() for x in self._window]
+            given[place][:, -1] += 1.0
+            same = torch.equal(self._predict(*given), plain)
+            yield f"another {name} gives the same prediction" if same else ""
+        model, width = self._model, self._card.proprio_dim
+        if not width:
+            return
+        if not isinstance(model, TakesProprio):
+            yield f"proprio_dim is {width}, but there is no embed_proprio"
+            return
+        slots = model.embed_proprio(self._proprio)
+        latents, blocks = (x[:, :1] for x in self._window)
+        own, other = (
+            self._predict(with_proprio(latents, x[:, None]), blocks) for x in (slots, slots + 1.0)
+        )
+        yield "another proprioception gives the same prediction" if torch.equal(own, other) else ""
+        yield _apart(slots[:1], model.embed_proprio(self._proprio[:1]))
+
+    @_promise("inputs are left as they were, and results need no gradient")
+    def _touches_nothing(self) -> Problems:
+        inputs = self._frames, self._latents, self._blocks
+        before = [x.clone() for x in inputs]
+        results = [self._model.encode(self._frames), self._model.embed_actions(self._blocks)]
+        results.append(self._predict(*self._window))
+        same = all(torch.equal(x, y) for x, y in zip(inputs, before, strict=True))
+        yield "" if same else "an input was written to"
+        with torch.inference_mode(False), torch.enable_grad():
+            results.append(self._model.encode(before[0].clone()))
+        if any(x.requires_grad for x in results):
+            yield "a result requires grad; freeze the parameters and use no_grad"
+
+    @_promise("a rollout is the step-by-step loop, and a pool its candidates one by one")
+    def _rolls_out(self) -> Problems:
         for length in range(1, self._card.history + 1):
             latents, blocks = self._latents[:, :length], self._blocks[:, : length + HORIZON - 1]
             rolled = rollout(self._model, latents, blocks)[:, : self._looped]
             wrong = _apart(rolled, self._loop(latents, blocks))
-            if wrong:
-                return f"history {length}: {wrong}"
-        return ""
-
-    @_promise("a pool is its candidates one by one")
-    def _rolls_pools(self) -> str:
+            yield wrong and f"history {length}: {wrong}"
         for count in (1, 2):  # for all histories, and for half of them each
             past, pools = self._blocks[:count, : self._card.history - 1], self._pools[:count]
             found = rollout_pool(self._model, self._latents, past, pools)
             each = torch.cat([past[:, None].expand(-1, CANDIDATES, -1, -1), pools], dim=2)
             blocks = each.repeat_interleave(FRAMES // count, dim=0)  # (frames, candidates, ...)
             rows = [self._loop(self._latents, one) for one in blocks.unbind(1)]
-            if wrong := _apart(found[:, :, : self._looped], torch.stack(rows, dim=1)):
-                return f"{count} pools: {wrong}"
-        return ""
+            wrong = _apart(found[:, :, : self._looped], torch.stack(rows, dim=1))
+            yield wrong and f"{count} pools: {wrong}"
 
     @_promise("forward-mode derivatives pass (sensitivity study)")
-    def _differentiates(self) -> str:
+    def _differentiates(self) -> Problems:
         with forward_derivatives():
             frames = self._frames.clone()
             dual = forward_ad.make_dual(frames, torch.ones_like(frames))  # type: ignore[no-untyped-call]
             encoded = self._model.encode(dual)
-            blocks = self._blocks[:, :1].clone()
-            predicted = self._predict(encoded[:, None], blocks)
+            predicted = self._predict(encoded[:, None], self._blocks[:, :1].clone())
             parts = forward_ad.unpack_dual(predicted)  # type: ignore[no-untyped-call]
-            tangent: Tensor | None = parts.tangent
-        return "" if tangent is not None else "none came out; use no_grad, not inference_mode"
+            passed = parts.tangent is not None
+        yield "" if passed else "none came out; use no_grad, not inference_mode"
 
-
-def _wrong(found: Tensor, shape: tuple[int, ...], device: torch.device) -> str:
-    if found.shape != shape:
-        return f"shape {list(found.shape)}, but {list(shape)} is wanted"
-    if found.dtype != torch.float32 or found.device.type != device.type:
-        return f"{found.dtype} on {found.device}, but float32 on {device} is wanted"
-    return "" if bool(torch.isfinite(found).all()) else "not finite"
+    def _wrong(self, found: Tensor) -> str:
+        """What is wrong with latents of all frames."""
+        shape, device = (FRAMES, self._card.latent_dim), self._model.device
+        if found.shape != shape:
+            return f"shape {list(found.shape)}, but {list(shape)} is wanted"
+        if found.dtype != torch.float32 or found.device.type != device.type:
+            return f"{found.dtype} on {found.device}, but float32 on {device} is wanted"
+        return "" if bool(torch.isfinite(found).all()) else "not finite"
 
 
 def _gap(found: Tensor, wanted: Tensor) -> float:

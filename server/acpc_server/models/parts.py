@@ -278,10 +278,7 @@ class PreJepaOptions(Part):
             among the others.
         proprio_weight: Weight of the mean square over the proprio embedding in every distance and
             cost; that over visual coordinates has weight 1.
-        proprio_patches: Whose embedding of proprioception a latent holds: that which the first
-            patch predicts, as stable-worldmodel's cost reads it, or every patch's, as jepa-wms'.
     """
 
     backbone: str | None = None
     proprio_weight: Weight = 1.0
-    proprio_patches: Literal["first", "every"] = "first"

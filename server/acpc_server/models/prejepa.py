@@ -73,11 +73,10 @@ def frame_mask(frames: int, patches: int, device: torch.device) -> Tensor:
 class PreJepaModel(nn.Module):
     """Backbone, predictor and slot embedders, with the arithmetic of one step.
 
-    A latent of ``dim = patches * visual width + proprio_patches * proprio slot width`` holds a
-    frame's visual tokens one after another, then the embedding of its proprioception once, or once
-    for every patch. It is scaled so that the squared Euclidean distance of two latents is the
-    family's planning cost: the mean square over visual coordinates plus ``proprio_weight`` times
-    that over the proprio embedding.
+    A latent of ``dim = patches * visual width + proprio slot width`` holds a frame's visual tokens
+    one after another, then the embedding of its proprioception once. It is scaled so that the
+    squared Euclidean distance of two latents is the family's planning cost: the mean square over
+    visual coordinates plus ``proprio_weight`` times that over the proprio embedding.
     """
 
     def __init__(
@@ -95,8 +94,7 @@ class PreJepaModel(nn.Module):
         self.history = history
         self._slots = {key: x.patch_embed.out_channels for key, x in extra_encoders.items()}
         self.patches, self.visual = predictor.patches, predictor.patches * backbone.width
-        self._proprio_patches = self.patches if options.proprio_patches == "every" else 1
-        self.proprio = self._slots.get(PROPRIO, 0) * self._proprio_patches
+        self.proprio = self._slots.get(PROPRIO, 0)
         self._visual_scale = self.visual**-0.5
         self._proprio_scale = (options.proprio_weight / max(1, self.proprio)) ** 0.5
 
@@ -120,8 +118,7 @@ class PreJepaModel(nn.Module):
         """Last coordinates of latents, of normalised proprioception."""
         if not self.proprio:
             return proprio[..., :0]
-        slots: Tensor = self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
-        return slots.repeat(1, self._proprio_patches)
+        return self.extra_encoders[PROPRIO](proprio) * self._proprio_scale
 
     def embed_actions(self, blocks: Float[Tensor, "*b width"]) -> Float[Tensor, "*b emb"]:
         """Embeddings of normalised action blocks."""
@@ -132,15 +129,14 @@ class PreJepaModel(nn.Module):
         visual = latents[..., : self.visual] / self._visual_scale
         parts = [visual.unflatten(-1, (self.patches, -1))]
         if self.proprio:
-            slots = latents[..., self.visual :] / self._proprio_scale
-            each = slots.unflatten(-1, (self._proprio_patches, -1))
+            each = latents[..., None, self.visual :] / self._proprio_scale
             parts.append(each.expand(*each.shape[:-2], self.patches, -1))
         return torch.cat(parts, dim=-1)
 
     def latents(self, tokens: Float[Tensor, "*b p state"]) -> Float[Tensor, "*b dim"]:
-        """The latents of predicted tokens; proprio is the first patch's, or every patch's."""
+        """The latents of predicted tokens; proprio is the first patch's."""
         visual = self.visual // self.patches
-        slots = tokens[..., : self._proprio_patches, visual:].flatten(-2) * self._proprio_scale
+        slots = tokens[..., 0, visual:] * self._proprio_scale
         flat = tokens[..., :visual].flatten(-2) * self._visual_scale
         return torch.cat([flat, slots], dim=-1)
 

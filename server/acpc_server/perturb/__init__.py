@@ -22,10 +22,3 @@ from acpc_server.perturb.registry import (
     series_name,
 )
 from acpc_server.perturb.transforms import NOT_DRAWN, perturb_frames, perturb_histories
-
-__all__ = [
-    "DRAW_FORMAT", "IMAGE_CODEC", "NOT_DRAWN", "PIECE_WORK", "Cost", "DrawKey", "Draws",
-    "Perturbation", "check_drawing", "drawing_work", "is_by_frame", "is_stochastic",
-    "perturb_frames", "perturb_histories", "perturbation", "register", "require_known", "resolve",
-    "series_name",
-]  # fmt: skip

@@ -10,7 +10,7 @@ from acpc.contract import EvidenceOptions, Fit, FitOutcome
 from jaxtyping import Float, Float64, Int64
 from torch import Tensor
 
-from acpc_server.data import Anchors, ChangedAnchors
+from acpc_server.data import Anchors, PartialAnchors
 from acpc_server.evidence import FIT_METHOD, FitErrors, Variant, judge_fit
 from acpc_server.numerics import consistency
 
@@ -124,7 +124,7 @@ def check_fit(
     if not count:
         return found
     for name, change in FRAME_CHANGES.items():
-        changed = ChangedAnchors(anchors, count, change)
+        changed = PartialAnchors(anchors, count, anchors.horizon, change)
         variant = Variant(np.full_like(own, np.nan), np.full_like(own, np.nan))
         latents = encode(changed, range(count))
         rolled = rollout(latents[:, : changed.history], torch.from_numpy(changed.action_blocks))

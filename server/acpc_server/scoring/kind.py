@@ -1,24 +1,228 @@
 """The kind of job that scores a checkpoint: what it accepts, its steps, its answer."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import torch
-from acpc.contract import AnchorSource, GivenViews, Score, ScoreMetadata
+from acpc.contract import (
+    AnchorSource,
+    Evidence,
+    EvidenceOptions,
+    GivenViews,
+    Population,
+    Score,
+    ScoreMetadata,
+    from_plain,
+    to_plain,
+)
 
 from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, check_latents
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument, below
-from acpc_server.jobs import Json, Step
-from acpc_server.perturb import check_drawing, perturb_frames
+from acpc_server.evidence import LookResult, take_look
+from acpc_server.jobs import Json, Step, pack, unpack
+from acpc_server.numerics import pairing, screening
+from acpc_server.perturb import check_drawing, perturb_frames, series_name
 from acpc_server.scheduling import RequestContext
 from acpc_server.scoring import score
-from acpc_server.scoring.measuring import latents_held
-from acpc_server.scoring.run import ScoreRun
-from acpc_server.scoring.spec import ScoreSpec
+from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord, latents_held
+from acpc_server.scoring.spec import Role, ScoreSpec
+
+
+@dataclass(eq=False)
+class ScoreRun:
+    """One run of a job, whose data had ``_stamp`` when it was accepted."""
+
+    _kind: AnchorJobKind
+    _spec: ScoreSpec
+    _stamp: str
+    _step: Step
+    _context: RequestContext
+
+    def __post_init__(self) -> None:
+        self._opened: Json = {}
+        # Of each checkpoint, by their rows, in order.
+        self._shards: dict[Role, dict[tuple[int, int], ShardRecord]] = {
+            role: {} for role in self._spec.roles()
+        }
+
+    def result(self) -> Json:
+        """Take every step, and return scores, verdict, evidence and receipt. Holds no time."""
+        if self._spec.looks():
+            return self._until_decided()
+        self._open(self._spec)
+        scores: dict[Role, Json] = {}
+        for role in self._shards:
+            self._measure(self._spec, role)
+            scores[role] = self._separate(self._spec, role)
+        return self._conclude(scores)
+
+    def _until_decided(self) -> Json:
+        """Look at ever more anchors; each look is the job of that size."""
+        spec, seen = self._spec, list[LookResult]()
+        for count in spec.looks():
+            part = spec.first(count)
+            self._open(part, last=count == spec.anchors.count)
+            for role in self._shards:
+                self._measure(part, role)
+            look = self._step(f"judging {count} anchors", partial(self._look, part, seen))
+            seen.append(from_plain(LookResult, look))
+            if seen[-1].decided:
+                break
+        return self._conclude({role: self._separate(part, role) for role in self._shards}, seen)
+
+    def _open(self, spec: ScoreSpec, *, last: bool = True) -> None:
+        """Pin down what the anchors are, and pair them.
+
+        Unless further ones come after the ``last``, some must be eligible.
+        """
+        before = self._opened.get("anchors")
+
+        def read() -> Json:
+            card = self._kind.loaded(spec.checkpoint).model.card
+            with self._context.phase("read"):
+                anchors, identity = self._kind.readers.open(
+                    spec.anchors,
+                    self._stamp,
+                    history=card.history,
+                    horizon=spec.protocol.horizon,
+                    check=self._context.check,
+                    known=before,
+                )
+            windows, anchors = anchors.windows, anchors.at_horizon(spec.protocol.horizon)
+            labels = torch.from_numpy(anchors.labels)
+            states = torch.from_numpy(anchors.endpoint_states)
+            pairs = pairing.pair_different_labels(
+                states, labels, spec.protocol.neighbourhood, check=self._context.check
+            )
+            if last:
+                screening.check_eligible(pairs.eligible, anchors.count)
+            return {
+                "anchors": identity,
+                "evaluated": anchors.digest,
+                "windows": windows,
+                "read_as": dict(anchors.read_as),
+                "partner": pack(pairs.partner.numpy()),
+                "skip_reasons": pack(pairs.skip_reasons(labels).numpy()),
+                "seen": {"history": card.history, "image_size": card.image_size},
+                "weights_read": {
+                    role: self._kind.loaded(spec.named(role)).model.card.weights_read
+                    for role in self._shards
+                },
+            }
+
+        self._opened = self._step("reading anchors", read)
+
+    def _measurement(self, spec: ScoreSpec, role: Role) -> CheckpointMeasurement:
+        """Return what measures one checkpoint on the anchors that there are by now."""
+        model, horizon = self._kind.loaded(spec.named(role)).model, spec.protocol.horizon
+        anchors = self._kind.readers.reopen(
+            spec.anchors, self._opened["anchors"], history=model.card.history, horizon=horizon
+        )
+        return CheckpointMeasurement(
+            self._kind.engine, model, anchors.at_horizon(horizon), spec, self._context
+        )
+
+    def _measure(self, spec: ScoreSpec, role: Role) -> None:
+        """Measure every shard of one checkpoint; a step for each that is not known."""
+        known = self._shards[role]
+        fresh = [rows for rows in spec.shards() if rows not in known]
+
+        def measure(rows: tuple[int, int]) -> Json:
+            return self._measurement(spec, role).shard(rows, fit=True).to_json()
+
+        measured = self._step.each(f"measuring the {role}", measure, fresh)
+        # Read at once: the record's text is a third longer than its numbers.
+        known |= dict(zip(fresh, map(ShardRecord.from_json, measured), strict=True))
+        self._shards[role] = {rows: known[rows] for rows in spec.shards()}
+
+    def _separate(self, spec: ScoreSpec, role: Role) -> Json:
+        summarise = partial(self._summary, spec, role, floor=True)
+        return self._step(f"separating states of the {role}", summarise)
+
+    def _summary(self, spec: ScoreSpec, role: Role, *, floor: bool = False) -> Json:
+        """Compute raw IR, SR and per-anchor values of one checkpoint, and at the end the rest.
+
+        ``floor``: with the rounding floor and whether the checkpoint fits.
+        """
+        measurement, opened = self._measurement(spec, role), self._opened
+        partner = unpack(opened["partner"])
+        whole = ShardRecord.concatenate([*self._shards[role].values()])
+        record = measurement.with_endpoints(whole)
+        distances = measurement.different_state_distances(record, partner)
+        check = self._context.check
+        with self._context.phase("intervals"):
+            fit = measurement.fit(record) if floor else None
+        return {
+            **score.summarise_checkpoint(spec, record, distances, partner, check),
+            "rounding_floor": measurement.rounding_floor(record) if floor else None,
+            "fit": fit and to_plain(fit),
+            "anchor_ids": pack(measurement.anchors.anchor_ids),
+            "trajectory_ids": pack(measurement.anchors.trajectory_ids),
+            "windows": opened.get("windows"),  # absent in the records of older jobs
+            "skip_reasons": opened["skip_reasons"],
+        }
+
+    def _look(self, part: ScoreSpec, before: Sequence[LookResult]) -> Json:
+        """Judge the anchors that are measured by now, at the error that this look has."""
+        spec = self._spec
+        of_dataset = spec.evidence.population is Population.DATASET
+        eligible = int((unpack(self._opened["partner"]) >= 0).sum())
+        scores = {role: self._summary(part, role) for role in self._shards if eligible}
+
+        def weigh(options: EvidenceOptions) -> Evidence:
+            with self._context.phase("intervals"):
+                return score.weigh(part, scores, self._context.check, options)
+
+        look = take_look(
+            weigh,
+            spec.evidence,
+            spec.thresholds.sr,
+            [seen.look for seen in before],
+            spec.anchors.count,
+            anchors=part.anchors.count,
+            eligible=eligible,
+            windows=self._opened.get("windows") if of_dataset else None,
+        )
+        plain: Json = to_plain(look)
+        return plain
+
+    def _conclude(self, scores: Mapping[Role, Json], seen: Sequence[LookResult] = ()) -> Json:
+        spec, opened, engine = self._spec, self._opened, self._kind.engine
+        read = opened.get("weights_read", {})  # absent in the records of older jobs
+        receipt = spec.receipt(
+            opened["evaluated"],
+            engine.device,
+            read.get("checkpoint", ""),
+            read.get("reference", ""),
+        )
+        read_as = opened.get("read_as", {})  # absent in the records of older jobs
+        receipt = replace(receipt, parameters={**receipt.parameters, **read_as})
+        reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
+        verdict = score.judge(spec, dict(scores))
+        with self._context.phase("intervals"):
+            found = score.evidence_of(spec, scores, seen, self._context.check)
+        engine.metrics.record_verdict(
+            spec.checkpoint.name,
+            series_name(spec.perturbation),
+            str(verdict.outcome),
+            ir_relative=verdict.ir_relative,
+            sr=scores["checkpoint"]["sr"],
+            skill=(scores["checkpoint"].get("fit") or {}).get("skill"),
+        )
+        return {
+            "checkpoint": scores["checkpoint"],
+            "reference": reference,
+            "verdict": score.verdict_to_json(verdict),
+            "evidence": to_plain(found),
+            "receipt": receipt.to_dict(),
+            "anchors": opened["anchors"],
+            "seen": opened["seen"],
+        }
 
 
 class ScoreJobKind(AnchorJobKind):

@@ -15,7 +15,7 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorEncoder, distinct_views, encode_frames
+from acpc_server.encoding import NO_VIEWS, AnchorEncoder, distinct_views
 from acpc_server.engine import DeviceClient, held_rows
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import pack, unpack
@@ -142,15 +142,8 @@ class CheckpointMeasurement:
         also measures the errors of clean predictions.
         """
         protocol = self.spec.protocol
-        encoder = AnchorEncoder(
-            self.engine,
-            self.model,
-            self.spec.numeric_mode,
-            self.anchors,
-            history=self.anchors.history,
-            future=range(protocol.horizon),
-            views=PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed),
-        )
+        views = PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed)
+        encoder = self._encoder(range(self.anchors.history + protocol.horizon), views)
         size = held_rows(self.model.card, latents_held(self.model.card, self.spec))
         runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
         parts = [self._part(encoder, run, rows[1] if fit else 0) for run in runs]
@@ -243,10 +236,11 @@ class CheckpointMeasurement:
 
     def encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
         """Return latents (rows, frames, dim) of these kept frames of the anchors."""
+        return self._encoder(frames).encode(rows.start, rows.stop, self.context).clean
+
+    def _encoder(self, frames: Sequence[int], views: PerturbationSet = NO_VIEWS) -> AnchorEncoder:
         mode = self.spec.numeric_mode
-        return encode_frames(
-            self.engine, self.model, mode, self.anchors, rows, frames, self.context
-        )
+        return AnchorEncoder(self.engine, self.model, mode, self.anchors, frames, views)
 
     def with_endpoints(self, record: ShardRecord) -> ShardRecord:
         """Return the record with the latents of the anchors' endpoints, where it has none."""

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding import (
+    NO_VIEWS,
     AnchorEncoder,
     Draw,
     View,
@@ -110,17 +111,13 @@ class Bench:
         first, wanted = self.anchors.history - history, history + released_future_frames(horizon)
         return self.anchors.action_blocks[:, first : first + wanted]
 
-    def encoder(self, history: int, future: Sequence[int], views: PerturbationSet) -> AnchorEncoder:
+    def encoder(
+        self, history: int, future: Sequence[int], views: PerturbationSet = NO_VIEWS
+    ) -> AnchorEncoder:
         """Encoder of the newest ``history`` frames, their views and some future frames."""
-        return AnchorEncoder(
-            self.engine,
-            self.checkpoint.model,
-            self.mode,
-            self.anchors,
-            history=history,
-            future=future,
-            views=views,
-        )
+        model, now = self.checkpoint.model, self.anchors.history
+        kept = [*range(now - history, now), *(now + step for step in future)]
+        return AnchorEncoder(self.engine, model, self.mode, self.anchors, kept, views)
 
     def rollout(self, histories: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
         """Finite predictions (..., H, dim) of histories (..., h, dim) under blocks (..., h+H-1, w).

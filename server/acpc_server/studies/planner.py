@@ -14,7 +14,6 @@ from acpc_server.encoding import (
     View,
     check_predictions,
     distinct_views,
-    encode_frames,
 )
 from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history
@@ -68,16 +67,8 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
         check_predictions(latents.clean, latents.views)
         now, wide = bench.anchors.history, latents.clean
         if self._widens:
-            kept = [*range(now - study.history, now), now + goal]
-            wide = encode_frames(
-                bench.engine,
-                bench.checkpoint.model,
-                NumericMode.FP64,
-                bench.anchors,
-                range(start, stop),
-                kept,
-                context,
-            )
+            exact = replace(bench, mode=NumericMode.FP64).encoder(study.history, (goal,))
+            wide = exact.encode(start, stop, context).clean
         parts = []
         for row in range(stop - start):
             encoded = EncodedHistories(

@@ -121,7 +121,7 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
         """
         first, last = int(anchors[0]), int(anchors[-1])
         name = f"{DIRECTIONS}{self._study.directions}"
-        read = self._bench.anchors.read_extra(name, first, last + 1)
+        read = self._bench.anchors.read(name, first, last + 1)
         rows = read[(anchors - first).numpy(), probes.numpy()][:, -self._history :]
         size = self._bench.checkpoint.model.card.image_size
         found = local.given_probe(torch.from_numpy(rows), size)

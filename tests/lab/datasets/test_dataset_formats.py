@@ -12,7 +12,7 @@ from acpc_client.anchor_arrays import digest_of
 from acpc_client.errors import ArgumentError
 from acpc_command import acpc_command
 from acpc_lab.datasets import drawn_from
-from acpc_server.data import DatasetStore
+from acpc_server.data import DatasetStore, batch_of
 from public_formats import SIDE, Episode, episodes
 
 TASK = "{name: top, state: pos_agent, labels: [{rule: coordinates, of: [0]}], proprio: pos_agent}"
@@ -45,7 +45,7 @@ def test_a_task_that_names_proprioception_has_it_in_the_digest(exact: Path) -> N
     assert anchors.proprio.shape == (9, 5, 2)
     source = AnchorSource(exact.name, "own.yaml", count=9, frameskip=3)
     with DatasetStore(exact.parent).drawn(source, history=2, horizon=3) as drawn:
-        assert drawn.digest == found
+        assert batch_of(drawn).digest == found
 
 
 def test_reading_tells_how_far_it_is_and_holds_a_slice(exact: Path) -> None:

@@ -31,7 +31,7 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatc
         **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": SKIP, **arguments}
     )
     with open_dataset(root, "a.h5") as dataset:
-        return drawn_anchors(dataset, load_task(task, root), source, **window).batch()
+        return drawn_anchors(dataset, load_task(task, root), source, **window)
 
 
 def standardised(values: np.ndarray, row: int, ddof: int = 1) -> list[float]:

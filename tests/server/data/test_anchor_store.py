@@ -56,7 +56,7 @@ def test_a_set_reads_as_the_batch_it_was_made_of(
     for start, stop in ((0, COUNT), (3, 9), (7, 8), (0, 1), (10, 11), (5, 5)):
         np.testing.assert_array_equal(stored.read_frames(start, stop), batch.frames[start:stop])
         for name, array in extras.items():
-            found = stored.read_extra(name, start, stop)
+            found = stored.read(name, start, stop)
             assert found.dtype == array.dtype
             np.testing.assert_array_equal(found, array[start:stop])
     first, few = stored.first(4), part(batch, 0, 4)
@@ -122,7 +122,7 @@ def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
     found = where.open(info.digest).at_horizon(horizon)
     assert (found.digest, found.horizon) == (wanted.digest, horizon)
     for name, array in wanted.arrays.items():
-        np.testing.assert_array_equal(found.read_extra(name, 2, 9), array[2:9])
+        np.testing.assert_array_equal(found.read(name, 2, 9), array[2:9])
     np.testing.assert_array_equal(found.read_frames(2, 9), wanted.frames[2:9])
     for name, array in wanted.small_arrays().items():
         np.testing.assert_array_equal(getattr(found, name), array)
@@ -131,7 +131,7 @@ def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
 def test_a_set_with_its_last_states_alone_has_one_horizon(tmp_path: Path) -> None:
     where = store(tmp_path)
     stored = where.open(put(where, anchors(), header()).digest)
-    assert stored.info.endpoints_digest == ""
+    assert stored.endpoints_digest == ""
     assert stored.at_horizon(HORIZON) is stored
     with pytest.raises(FailedPrecondition, match="have 3 future frames and cannot be used at 2"):
         stored.at_horizon(HORIZON - 1)
@@ -144,7 +144,7 @@ def test_sets_that_end_alike_are_not_taken_for_each_other(tmp_path: Path) -> Non
     for _ in range(2):
         with pytest.raises(AlreadyExists, match="other states or labels before the last"):
             put(where, every_endpoint(seed=8), header("c"))
-    assert where.open(first.digest).info == first
+    assert where.get(first.digest).info == first
 
 
 @pytest.mark.parametrize("left", ["nothing", "set.json", "done"])
@@ -230,9 +230,9 @@ def test_a_damaged_extra_array_gives_no_numbers(tmp_path: Path, name: str) -> No
     np.savez(path, **arrays)
     stored = where.open(info.digest)
     stored.read_frames(0, COUNT)
-    stored.read_extra(name, 0, 4)
+    stored.read(name, 0, 4)
     with pytest.raises(FailedPrecondition, match=f"the {name} do not have their sha256"):
-        stored.read_extra(name, 3, 5)
+        stored.read(name, 3, 5)
 
 
 def test_a_shard_of_another_set_is_not_taken(tmp_path: Path) -> None:

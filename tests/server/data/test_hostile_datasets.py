@@ -37,7 +37,7 @@ def content() -> PublicColumns:
 def use(root: Path, name: str = "a.h5") -> None:
     with open_dataset(root, name) as dataset:
         source = AnchorSource(dataset=name, task="tworoom", count=5)
-        drawn_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2).batch()
+        drawn_anchors(dataset, load_task("tworoom", root), source, history=1, horizon=2)
 
 
 def with_columns(**override: np.ndarray | None) -> Break:

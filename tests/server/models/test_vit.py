@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from acpc_server.models.backbones import rename_old_layers
+from acpc_server.models.families import rename_old_layers
 from acpc_server.models.parts import EncoderConfig
 from acpc_server.models.vit import ViT
 from beartype.roar import BeartypeCallHintViolation

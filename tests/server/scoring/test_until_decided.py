@@ -169,7 +169,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     def look(*args: Any, anchors: int, **sizes: int) -> LookResult:
         return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
 
-    monkeypatch.setattr("acpc_server.scoring.run.take_look", look)
+    monkeypatch.setattr("acpc_server.scoring.kind.take_look", look)
 
 
 @pytest.mark.process

@@ -19,17 +19,13 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from acpc.contract import (
     SMALL_ARRAYS,
-    AnchorArray,
-    anchors_digest,
     endpoints_digest,
-    extra_digest,
     frame_digests,
 )
-from jaxtyping import UInt8
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
-from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch, Anchors
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, Anchors
 from acpc_server.errors import FailedPrecondition, parsing
 
 SUFFIX = ".npz"
@@ -113,8 +109,8 @@ def write_shard(
 
 def _members(name: str) -> tuple[str, str, str]:
     """Name the members with an array's bytes, whether they are deflated, and each digest."""
-    if name == "frames":
-        return "frames", "zlib", "frame_digests"
+    if name == FRAMES:
+        return FRAMES, "zlib", "frame_digests"
     return f"{name}.values", f"{name}.zlib", f"{name}.digests"
 
 
@@ -155,25 +151,6 @@ def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray
     return joined
 
 
-def described(layout: Layout, small: Mapping[str, np.ndarray]) -> AnchorArray:
-    """Describe an extra array of a set that has the arrays of :func:`read_small`."""
-    name, dtype, shape = layout
-    whole = (len(small["anchor_ids"]), *shape)
-    digests = small[_members(name)[2]].tobytes()
-    return AnchorArray(name, dtype, shape, extra_digest(name, np.dtype(dtype), whole, [digests]))
-
-
-def set_digest(
-    history: int,
-    frame_size: tuple[int, int],
-    small: Mapping[str, np.ndarray],
-    extras: Iterable[AnchorArray],
-) -> str:
-    """Return the digest of a set that has the arrays of :func:`read_small`."""
-    of_extras = {array.name: array.digest for array in extras}
-    return anchors_digest(history, frame_size, small, [small["frame_digests"].tobytes()], of_extras)
-
-
 def read_values(
     path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
 ) -> np.ndarray:
@@ -209,67 +186,64 @@ def _readers() -> ThreadPoolExecutor:
 
 
 class StoredAnchors(Anchors):
-    """Anchors of a stored set; every number is checked against the set's digest.
+    """Anchors in a folder of shards: the small arrays of its ``SMALL``, frames whenever read.
 
-    The small arrays when it is opened, frames whenever they are read; FailedPrecondition where a
-    file is gone or damaged. Safe to share among threads.
+    FailedPrecondition where a file is gone or damaged. Safe to share among threads.
     """
 
-    def __init__(self, folder: Path, info: SetInfo) -> None:
-        self._folder = folder
-        self.info = info
-        self.history, self.frame_size = info.history, (info.height, info.width)
-        self.windows = info.windows
-        self.digest = info.digest
-        extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
-        members = {name: _members(name)[2] for name in ("frames", *(x.name for x in extras))}
+    def __init__(
+        self, folder: Path, history: int, frames: tuple[int, ...], extras: Iterable[Layout]
+    ) -> None:
+        self._folder, self.history = folder, history
+        self.forms = {FRAMES: (np.dtype(np.uint8), frames)}
+        self.forms |= {name: (np.dtype(dtype), shape) for name, dtype, shape in extras}
+        members = {name: _members(name)[2] for name in self.forms}
         names = ("starts", *SMALL_ARRAYS, *members.values())
         small = dict(zip(names, read_members(folder / SMALL, *names), strict=True))
         self._starts = small["starts"]
         for name in SMALL_ARRAYS:
             setattr(self, name, small[name])
         self._digests = {name: small[member].tobytes() for name, member in members.items()}
-        self.extras = tuple(described(layout, small) for layout in extras)
-        if (
-            set_digest(self.history, self.frame_size, small, self.extras) != info.digest
-            or endpoints_digest(small) != info.endpoints_digest
-        ):
-            raise damaged(folder / SMALL, "the arrays do not have the set's digest")
         self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
+
+    @classmethod
+    def open(cls, folder: Path, info: SetInfo) -> "StoredAnchors":
+        """Open a set; every number is checked against its digest, those of frames once read."""
+        frames = info.history + info.horizon, info.height, info.width, 3
+        extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
+        found = cls(folder, info.history, frames, extras)
+        found.windows = info.windows
+        if (found.digest, found.endpoints_digest) != (info.digest, info.endpoints_digest):
+            raise damaged(folder / SMALL, "the arrays do not have the set's digest")
+        return found
+
+    @property
+    def endpoints_digest(self) -> str:
+        """The sha256 of states and labels at every future frame; empty where there are none."""
+        return endpoints_digest(self.small_arrays())
 
     @property
     def held_bytes(self) -> int:
         """Bytes in memory, those of the shards that are kept among them."""
         longest = int(np.diff(self._starts).max(initial=0))
-        frames = (self.history + self.horizon) * 3 * math.prod(self.frame_size)
-        arrays = (np.dtype(x.dtype).itemsize * math.prod(x.shape) for x in self.extras)
+        frames, *arrays = (dtype.itemsize * math.prod(x) for dtype, x in self.forms.values())
         digests = sum(map(len, self._digests.values()))
         return super().held_bytes + digests + longest * (frames + max(arrays, default=0))
 
-    def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
-        """Return RGB frames of anchors [start, stop), history first; raises if damaged."""
-        shape = (self.history + self.horizon, *self.frame_size, 3)
-        return self._read("frames", np.dtype(np.uint8), shape, start, stop)
-
-    def read_extra(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return anchors [start, stop) of one of the ``extras``; FailedPrecondition if damaged."""
-        (found,) = (array for array in self.extras if array.name == name)
-        return self._read(name, np.dtype(found.dtype), found.shape, start, stop)
-
-    def extra_digests(self, name: str) -> bytes:
-        """Return the sha256 of each anchor's part of one of the ``extras``, joined."""
+    def digests(self, name: str) -> bytes:
+        """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
         return self._digests[name]
 
-    def _read(
-        self, name: str, dtype: np.dtype, shape: tuple[int, ...], start: int, stop: int
-    ) -> np.ndarray:
+    def read(self, name: str, start: int, stop: int) -> np.ndarray:
+        """Return frames, history first, or an array beside them, of anchors [start, stop)."""
+        dtype, shape = self.forms[name]
         first, last = np.searchsorted(self._starts, [start, stop - 1], side="right") - 1
         out = np.empty((stop - start, *shape), dtype)
 
         def fill(index: int) -> None:
             begin, end = int(self._starts[index]), int(self._starts[index + 1])
             low, high = max(start, begin), min(stop, end)
-            latest = self._latest.get(name == "frames")
+            latest = self._latest.get(name == FRAMES)
             if latest is not None and latest[:2] == (name, begin):
                 values = latest[2]
             else:
@@ -278,7 +252,7 @@ class StoredAnchors(Anchors):
                 values = read_values(path, name, dtype, (end - begin, *shape), digests)
             out[low - start : high - start] = values[low - begin : high - begin]
             if index == last:  # what comes next begins in this shard, or after it
-                self._latest[name == "frames"] = (name, begin, values)
+                self._latest[name == FRAMES] = (name, begin, values)
 
         # Side by side: on a fast device they would be what a score waits for.
         list(_readers().map(fill, range(first, last + 1)))

@@ -77,7 +77,7 @@ class AnchorStore:
         """Open the anchors of a set, now in use; raises as ``get``, and when it is damaged."""
         stored = self.get(digest)
         self.touch(stored.info.digest)
-        return StoredAnchors(self._sets / stored.info.digest, stored.info)
+        return StoredAnchors.open(self._sets / stored.info.digest, stored.info)
 
     def touch(self, digest: str) -> None:
         """Record that a set is in use, which postpones its expiry. Raises as ``get``."""

@@ -4,10 +4,11 @@ import errno
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc.contract import endpoints_at, endpoints_digest, from_json, to_json
+from acpc.contract import SMALL_ARRAYS, endpoints_at, from_json, to_json
+from acpc.datasets import DrawnWindows
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
 from acpc_server.data.anchor_sets.info import (
@@ -21,17 +22,16 @@ from acpc_server.data.anchor_sets.shards import (
     SMALL,
     Packed,
     ShardLayout,
-    described,
+    StoredAnchors,
     next_offset,
     read_small,
-    set_digest,
     shard_bytes,
     shard_paths,
     write_arrays,
     write_shard,
 )
-from acpc_server.data.anchors import DIGEST_BYTES, AnchorBatch
-from acpc_server.data.dataset_anchors import DrawnAnchors
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, cuts
+from acpc_server.data.dataset_anchors import batch_of
 from acpc_server.errors import (
     Aborted,
     AlreadyExists,
@@ -49,32 +49,27 @@ MAX_SMALL_BYTES = 2**28
 """All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
 
 
+@dataclass(eq=False)
 class AnchorUpload:
     """An upload under way; the caller holds its folder.
 
-    ``reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
+    ``_reserve`` takes bytes of the store's quota, or raises ResourceExhausted.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        sets: Path,
-        trash: Path,
-        header: UploadHeader,
-        reserve: Callable[[int], None],
-    ) -> None:
-        self._header = header
-        self._data = folder / DATA
-        self._done = folder / DONE
-        self._sets = sets
-        self._trash = trash
-        self._reserve = reserve
-        self._bytes = 0
-        self._layout: ShardLayout | None
-        self.next_offset = 0  # first anchor that has not arrived
-        self.appended = 0  # anchors that this call brought
-        self.finished: SetInfo | None = None
-        self.windows: int | None = None  # of the dataset that the anchors are drawn from
+    _folder: Path
+    _sets: Path
+    _trash: Path
+    _header: UploadHeader
+    _reserve: Callable[[int], None]
+    next_offset: int = 0  # first anchor that has not arrived
+    appended: int = 0  # anchors that this call brought
+    finished: SetInfo | None = None
+    windows: int | None = None  # of the dataset that the anchors are drawn from
+    _bytes: int = 0
+    _layout: ShardLayout | None = None
+
+    def __post_init__(self) -> None:
+        self._data, self._done = self._folder / DATA, self._folder / DONE
         self._restore()
 
     def _restore(self) -> None:
@@ -184,14 +179,16 @@ class AnchorUpload:
                 "with a request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
+        layout = self._layout
         try:
-            small = read_small(shard_paths(self._data), [x.name for x in self._layout.extras])
+            small = read_small(shard_paths(self._data), [x.name for x in layout.extras])
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
-        layout = self._layout
-        extras = tuple(described(x, small) for x in layout.extras)
-        digest = set_digest(header.history, layout.frame_size, small, extras)
+        size = self._bytes + write_arrays(self._data / SMALL, small)
+        frames = header.history + header.horizon, *layout.frame_size, 3
+        whole = StoredAnchors(self._data, header.history, frames, layout.extras)
+        digest = whole.digest
         if header.expected_digest not in ("", digest):
             self.restart()
             raise InvalidArgument(
@@ -206,12 +203,12 @@ class AnchorUpload:
             width=layout.frame_size[1],
             action_block_dim=layout.block_width,
             state_dim=layout.state_width,
-            size_bytes=self._bytes + write_arrays(self._data / SMALL, small),
+            size_bytes=size,
             create_time=time.time(),
             description=header.description,
             source=header.source,
-            endpoints_digest=endpoints_digest(small),
-            extras=extras,
+            endpoints_digest=whole.endpoints_digest,
+            extras=whole.extras,
             owner=header.owner,
             windows=self.windows,
         )
@@ -249,8 +246,8 @@ class AnchorUpload:
         return info
 
 
-def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], None]) -> SetInfo:
-    """Fill an upload from a dataset, a few anchors in memory at a time.
+def store_drawn(upload: AnchorUpload, drawn: DrawnWindows, check: Callable[[], None]) -> SetInfo:
+    """Fill an upload from an open dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
     ``check`` is called between shards and may raise. FailedPrecondition: damaged frames;
@@ -258,17 +255,18 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnAnchors, check: Callable[[], N
     """
     upload.restart()
     upload.windows = drawn.windows
-    small = drawn.small_arrays()
+    small = {name: getattr(drawn, name) for name in SMALL_ARRAYS}
     if sum(array.nbytes for array in small.values()) > MAX_SMALL_BYTES // 2:
         ends = endpoints_at(small, 0)  # the last frame's alone
         drawn = replace(drawn, endpoint_states=ends["endpoint_states"], labels=ends["labels"])
-    for start, stop in drawn.cuts():
+    (count, steps), frame = drawn.frame_rows.shape, drawn.pixels.width
+    for cut in cuts(steps * frame, 0, count):
         if upload.finished is not None:
             break
         check()
-        shard = drawn.batch(start, stop)
+        shard = batch_of(drawn, *cut)
         packed = zlib.compress(shard.frames.data, ZLIB_LEVEL)
-        upload.append(shard, {"frames": packed} if len(packed) < shard.frames.nbytes else None)
+        upload.append(shard, {FRAMES: packed} if len(packed) < shard.frames.nbytes else None)
     return upload.finish()
 
 
