@@ -30,13 +30,16 @@ def philox(counter: tuple[int, ...], key: tuple[int, ...]) -> tuple[int, ...]:
     return a, b, c, d
 
 
-def words64(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
-    """The words of a draw of format 2 from its documented key."""
+def key_words(name: str, seed: int, anchor: int, draw: int) -> tuple[int, ...]:
+    """The documented key of a draw of format 2."""
     text = b"acpc/draw/2\0" + struct.pack("<QQQ", seed, anchor, draw) + name.encode()
-    k0, k1, c2, c3 = struct.unpack("<4Q", hashlib.sha256(text).digest())
-    block = 0
-    while True:
-        block += 1
+    return struct.unpack("<4Q", hashlib.sha256(text).digest())
+
+
+def words64(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
+    """The words of a draw."""
+    k0, k1, c2, c3 = key_words(name, seed, anchor, draw)
+    for block in itertools.count(1):
         yield from philox((block, 0, c2, c3), (k0, k1))
 
 
@@ -126,7 +129,8 @@ def test_a_host_and_a_device_make_the_same_bits() -> None:
     """What a device computes in tensor operations, run here for several views at once."""
     keys = [DrawKey(1, anchor, draw) for anchor in range(2) for draw in range(2)]
     shape, together = (3, 5, 7), Draws("gaussian_noise", keys, CPU)
-    words = philox_words(together._keys, 1, 14, CPU).view(torch.int32)[:, :105]
+    told = [key_words("gaussian_noise", key.seed, key.anchor, key.draw) for key in keys]
+    words = philox_words(told, 1, 14, CPU).view(torch.int32)[:, :105]
     pretended = normals_from(words.flatten()).view(4, *shape)
     found = together.normals((12, 5, 7)).view(4, *shape)
     assert torch.equal(found, pretended)
