@@ -27,18 +27,21 @@ EXTRAS = {
 }
 
 
-def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:
-    rng = np.random.default_rng(seed)
+def anchors(
+    count: int = COUNT, seed: int = 0, *, history: int = HISTORY, horizon: int = HORIZON,
+    size: tuple[int, int] = (12, 9), block: int = 4, **changed: np.ndarray,
+) -> AnchorBatch:  # fmt: skip
+    rng, steps = np.random.default_rng(seed), history + horizon
     arrays = {
-        "frames": rng.integers(0, 256, (count, HISTORY + HORIZON, 12, 9, 3), np.uint8),
-        "action_blocks": rng.standard_normal((count, HISTORY + HORIZON - 1, 4), np.float32),
+        "frames": rng.integers(0, 256, (count, steps, *size, 3), np.uint8),
+        "action_blocks": rng.standard_normal((count, steps - 1, block), np.float32),
         "endpoint_states": rng.standard_normal((count, 2)),
         "labels": rng.integers(0, 2, count),
         "anchor_ids": rng.permutation(count),
         "trajectory_ids": np.arange(count) // 3,
         **changed,
     }
-    return AnchorBatch(history=HISTORY, **arrays)
+    return AnchorBatch(history=history, **arrays)
 
 
 def drawn_anchors(*given: Any, **options: Any) -> DrawnAnchors:
