@@ -79,8 +79,10 @@ def test_a_registered_perturbation_carries_its_parameters() -> None:
         ("identity", [Identity()]),
         ("blur:15", [GaussianBlur(15)]),
         ("everyday", [parse(text) for text in EVERYDAY]),
+        ("zoom:0.1,0.2+jpeg:30,10",
+         [parse(f"zoom:{cut}+jpeg:{quality}") for cut in (0.1, 0.2) for quality in (30, 10)]),
     ],
-)
+)  # fmt: skip
 def test_grids(text: str, grid: list[Perturbation]) -> None:
     assert parse_grid(text) == grid
 

@@ -12,7 +12,7 @@ from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import KEPT_BYTES, AnchorReaders
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs import pack, unpack
 from acpc_server.observe import Metrics
 from anchor_batches import ROOMY
@@ -264,14 +264,6 @@ def test_a_set_that_cannot_serve_is_refused_with_both_numbers(
         return
     with pytest.raises(InvalidArgument, match=message):
         readers.check(source, replace(CARD, **card), **window, exact=False)
-
-
-def test_names_of_no_set_are_refused(place: Place) -> None:
-    readers = place.readers()
-    with pytest.raises(NotFound):
-        readers.named_set("0" * 64)
-    with pytest.raises(InvalidArgument, match="64 hexadecimal digits"):
-        readers.named_set("../" * 3)
 
 
 @given(

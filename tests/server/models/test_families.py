@@ -6,12 +6,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckpoint
+from acpc_server.errors import FailedPrecondition, UnsafeCheckpoint
 from acpc_server.models import (
     CheckpointLimits,
-    FrozenWorldModel,
-    check_actions,
-    check_history,
     load_checkpoint,
 )
 from installed_package import install_module
@@ -100,21 +97,3 @@ def test_broken_plugins(
         load_checkpoint(tmp_path / "root", "run", device=CPU)
     limits = CheckpointLimits()
     assert load_checkpoint(tmp_path / "root", "lewm", device=CPU, limits=limits).card.history == 3
-
-
-@pytest.fixture
-def model(tmp_path: Path) -> FrozenWorldModel:
-    write_checkpoint(tmp_path / "run")
-    return load_checkpoint(tmp_path, "run", device=CPU)
-
-
-def test_task_checks_name_both_numbers(model: FrozenWorldModel) -> None:
-    check_actions(model.card, frameskip=5, action_dim=2)
-    check_history(model.card, 3)
-    with pytest.raises(InvalidArgument, match=r"width 8, but .* width 10") as caught:
-        check_actions(model.card, frameskip=4, action_dim=2)
-    assert caught.value.field == "frameskip"
-    with pytest.raises(InvalidArgument, match=r"4 history frames, but .* 1 to 3"):
-        check_history(model.card, 4)
-    with pytest.raises(InvalidArgument, match="0 history frames"):
-        check_history(model.card, 0)

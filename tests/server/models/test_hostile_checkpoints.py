@@ -1,11 +1,13 @@
 """Broken and hostile checkpoint folders, and a host that runs short of memory or files."""
 
 import errno
+import math
 import os
 import random
 import subprocess
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,17 @@ def test_limits_are_the_callers(root: Path) -> None:
             load_checkpoint(root, NAME, device=CPU, limits=limits)
 
 
+@contextmanager
+def at_most(size: float) -> Iterator[None]:
+    """No more bytes are held at once."""
+    tracemalloc.start()
+    try:
+        yield
+        assert tracemalloc.get_traced_memory()[1] < size
+    finally:
+        tracemalloc.stop()
+
+
 def test_no_memory_for_what_a_config_asks(root: Path) -> None:
     """A config of 17 billion parameters costs no more than the small file beside it."""
     config = public_config()
@@ -56,18 +69,9 @@ def test_no_memory_for_what_a_config_asks(root: Path) -> None:
     config["projector"]["input_dim"] = 16384
     write_checkpoint(root / NAME, config, random_state_dict(public_config()))
 
-    def refused() -> None:
-        with pytest.raises(UnsafeCheckpoint, match="parameters, above the limit"):
+    for most in (math.inf, 32 << 20):  # what the first time imports is more than any file
+        with at_most(most), pytest.raises(UnsafeCheckpoint, match="parameters, above the limit"):
             load_checkpoint(root, NAME, device=CPU)
-
-    refused()  # what the first time imports is more than any file
-    tracemalloc.start()
-    try:
-        refused()
-        peak = tracemalloc.get_traced_memory()[1]
-    finally:
-        tracemalloc.stop()
-    assert peak < 32 << 20
 
 
 def pretended(filename: str) -> bytes:
@@ -87,15 +91,9 @@ def test_a_large_file_is_refused_by_its_ends(root: Path, filename: str, looks_ri
     path = folder / filename
     path.write_bytes(pretended(filename) if looks_right else b"")
     os.truncate(path, 2**30)
-    tracemalloc.start()
-    try:
-        with pytest.raises(UnsafeCheckpoint, match=filename) as caught:
-            load_checkpoint(root, NAME, device=CPU)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
+    with at_most(2**26), pytest.raises(UnsafeCheckpoint, match=filename) as caught:
+        load_checkpoint(root, NAME, device=CPU)
     assert caught.value.reason == "CHECKPOINT_WEIGHTS_REFUSED"
-    assert peak < 2**26
 
 
 @pytest.mark.parametrize("filename", ["weights.pt", "config.json"])
@@ -105,7 +103,7 @@ def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> N
     rng = random.Random(5)
     heads = (0, max(0, len(sound) - 4000))
     refused = 0
-    for _ in range(60):
+    for _ in range(40):
         damaged = bytearray(sound)
         for _ in range(rng.randint(1, 6)):
             damaged[(rng.choice(heads) + rng.randrange(4000)) % len(damaged)] = rng.randrange(256)
@@ -114,7 +112,7 @@ def test_any_damaged_byte_is_refused_or_harmless(root: Path, filename: str) -> N
             load_checkpoint(root, NAME, device=CPU)
         except UnsafeCheckpoint:
             refused += 1
-    assert refused > 12
+    assert refused > 8
 
 
 def raising(error: Exception) -> Callable[..., object]:

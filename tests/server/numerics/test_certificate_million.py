@@ -170,7 +170,7 @@ def test_bounds_of_each_candidate_are_on_the_safe_side(make: str) -> None:
     asked, candidates, offsets = asked_of("endpoints", rng, 3)
     clean, perturbed, goal, moved = made(make, rng, 3, asked)
     for row in range(3):
-        pool = clean[row], perturbed[row, ::6], goal[row], moved[row, ::6]
+        pool = clean[row], perturbed[row, ::16], goal[row], moved[row, ::16]
         found = bounds_of("endpoints", pool, candidates[row], offsets[row], asked.infeasible[row])
         for view, seen in enumerate(pool[1]):
             sides = zip(found.lower[view].tolist(), found.upper[view].tolist(), strict=True)

@@ -153,11 +153,5 @@ def test_errors_name_the_part_on_the_wire_at_submission_and_when_drawn() -> None
         require_known([unknown], "specs[{}]")
     with pytest.raises(InvalidArgument, match=r"^parts\[1\]\.random_shift\.pixels: is 24"):
         perturb_frames(FRAMES, parse("jpeg:30+random_shift:24"), **KEY)
-
-
-def test_a_grid_of_compositions_is_every_combination() -> None:
-    assert [str(spec) for spec in parse_grid("zoom:0.1,0.2+jpeg:30,10")] == [
-        "zoom:0.1+jpeg:30", "zoom:0.1+jpeg:10", "zoom:0.2+jpeg:30", "zoom:0.2+jpeg:10",
-    ]  # fmt: skip
     with pytest.raises(InvalidArgument, match="wanted at most 256"):
         parse_grid("zoom:0..0.5/17+jpeg:1..16/16")
