@@ -111,7 +111,7 @@ def test_without_a_server_the_report_is_made_and_says_so(
     data = from_operations(client, ["operations/one"])
     with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as away:
         data = with_pictures(data, away)
-    assert "No pictures: no server could be reached" in render(data)
+    assert "no server could be reached" in data.previews_missing
 
 
 @pytest.mark.parametrize("anchors", [REQUEST.anchors, "a" * 64])
@@ -161,9 +161,12 @@ SIDE = ("answer", "checkpoint")
 VALUES = (*SIDE, "anchor_values")
 WRONG = [
     ((*SIDE, "ir_raw"), math.nan, "answer.checkpoint.ir_raw: found nan, wanted a number"),
+    ((*SIDE, "ir_raw"), 1e308, "answer.checkpoint.ir_raw: found 1e+308"),
+    (("answer", "reference", "ir_raw"), 1e308, "answer.reference.ir_raw: found 1e+308"),
     ((*SIDE, "eligible"), 10**30, "an integer of 100 bits, wanted 64"),
     ((*VALUES, "radius", 1), None, "anchor_values.radius[1]: found nan, wanted a finite"),
     ((*VALUES, "radius", 1), math.inf, "anchor_values.radius[1]: found inf, wanted a number"),
+    ((*VALUES, "radius", 0), 1e308, "answer.checkpoint.anchor_values.radius[0]: found 1e+308"),
     ((*VALUES, "draw_radius", 1, 0), None, "anchor_values.draw_radius[1][0]: found nan"),
     ((*VALUES, "partner", 0), 10**6, "anchor_values.partner[0]: found 1000000, wanted an index"),
     ((*VALUES, "motion_scale"), [1.0], "anchor_values.motion_scale: found 1 entries, wanted"),
