@@ -29,8 +29,7 @@ from acpc_lab.cli.follow import counted
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
 from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.cli.render import DIGITS
-from acpc_lab.cli.table import Column
-from acpc_lab.tables import load_anchors, load_views
+from acpc_lab.tables import Quantity, load_anchors, load_views
 
 app = group(
     "anchors", "Anchor sets: upload once, score many checkpoints and shifts on the same windows."
@@ -47,14 +46,14 @@ def _day(moment: datetime | None) -> str:
 
 
 ANCHOR_SETS = (
-    Column("digest", "digest", short=DIGITS),
-    Column("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
-    Column("anchors", "anchors", rank=2),
-    Column("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
-    Column("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
-    Column("MiB", mebibytes, rank=7),
-    Column("made", lambda item: _day(item.create_time), rank=3),
-    Column("expires", lambda item: _day(item.expire_time), rank=5),
+    Quantity("digest", "digest", short=DIGITS),
+    Quantity("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
+    Quantity("anchors", "anchors", rank=2),
+    Quantity("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
+    Quantity("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
+    Quantity("MiB", mebibytes, rank=7),
+    Quantity("made", lambda item: _day(item.create_time), rank=3),
+    Quantity("expires", lambda item: _day(item.expire_time), rank=5),
 )
 
 

@@ -6,16 +6,16 @@ import typer
 
 from acpc_lab.cli import profiles, render
 from acpc_lab.cli.options import Printed
-from acpc_lab.cli.table import Column
+from acpc_lab.tables import Quantity
 
 
-def _held(key: str) -> Column:
-    return Column(key, lambda row: row[2].get(key, "-"))
+def _held(key: str) -> Quantity:
+    return Quantity(key, lambda row: row[2].get(key, "-"))
 
 
 _ROWS = (
-    Column("profile", lambda row: row[0]),
-    Column("in use", lambda row: row[1]),
+    Quantity("profile", lambda row: row[0]),
+    Quantity("in use", lambda row: row[1]),
     *(_held(key) for key in profiles.KEYS),
 )
 

@@ -30,13 +30,14 @@ from acpc_lab.cli.options import (
     job_name,
 )
 from acpc_lab.cli.render import DIGITS, source_of
-from acpc_lab.cli.table import WIDE, Column, Format
+from acpc_lab.cli.table import WIDE, Format
+from acpc_lab.tables import Quantity
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
 # Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
 _VERDICTS = 50
 _SHIFTS = tuple(
-    Column(name, itemgetter(name), rank=rank)
+    Quantity(name, itemgetter(name), rank=rank)
     for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
 )
 
@@ -51,36 +52,38 @@ def _done(item: Operation) -> str:
 
 
 _CHECKPOINTS = (
-    Column("name", "name"),
-    Column("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
-    Column("weights", "weights", rank=2),
-    Column("MiB", mebibytes, rank=3),
-    Column("family", lambda item: item.model.family if item.model else "-", rank=4),
-    Column("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=DIGITS),
+    Quantity("name", "name"),
+    Quantity("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
+    Quantity("weights", "weights", rank=2),
+    Quantity("MiB", mebibytes, rank=3),
+    Quantity("family", lambda item: item.model.family if item.model else "-", rank=4),
+    Quantity("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=DIGITS),
 )
 _DATASETS = (
-    Column("name", "name"),
-    Column("format", lambda one: one.format or "hdf5", rank=1),
-    Column("MiB", mebibytes, rank=2),
+    Quantity("name", "name"),
+    Quantity("format", lambda one: one.format or "hdf5", rank=1),
+    Quantity("MiB", mebibytes, rank=2),
 )
 _TASKS = (
-    Column("name", "name"),
-    Column("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
-    Column("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
-    Column("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
+    Quantity("name", "name"),
+    Quantity("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
+    Quantity("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
+    Quantity("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
 )
 _OPERATIONS = (
-    Column("name", "name", short=len("operations/") + 8),
-    Column("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
-    Column("shift", lambda item: item.request.shift if item.request else "-", rank=2),
-    Column("verdict", lambda item: item.score.verdict.outcome.name if item.score else "-", rank=1),
-    Column("state", lambda item: item.state.name.lower()),
-    Column("progress", _done, rank=4),
-    Column("created", lambda item: _moment(item.create_time), rank=3),
-    Column("caller", lambda item: item.caller or "-", rank=5),
-    Column("anchors from", source_of, rank=WIDE),
-    Column("ended", lambda item: _moment(item.end_time), rank=WIDE),
-    Column("attempts", "attempts", rank=WIDE),
+    Quantity("name", "name", short=len("operations/") + 8),
+    Quantity("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
+    Quantity("shift", lambda item: item.request.shift if item.request else "-", rank=2),
+    Quantity(
+        "verdict", lambda item: item.score.verdict.outcome.name if item.score else "-", rank=1
+    ),
+    Quantity("state", lambda item: item.state.name.lower()),
+    Quantity("progress", _done, rank=4),
+    Quantity("created", lambda item: _moment(item.create_time), rank=3),
+    Quantity("caller", lambda item: item.caller or "-", rank=5),
+    Quantity("anchors from", source_of, rank=WIDE),
+    Quantity("ended", lambda item: _moment(item.end_time), rank=WIDE),
+    Quantity("attempts", "attempts", rank=WIDE),
 )
 
 
@@ -154,7 +157,7 @@ class List(Printed, Server):
                 with contextlib.suppress(NotFound):  # deleted since
                     listed[at] = client.operations.get(listed[at].name)
         named = self.wide or any(item.caller for item in listed)
-        columns = [one for one in _OPERATIONS if named or one.title != "caller"]
+        columns = [one for one in _OPERATIONS if named or one.name != "caller"]
         render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
 
 

@@ -32,7 +32,8 @@ from acpc_client import (
 )
 from acpc_client.errors import AcpcError
 
-from acpc_lab.cli.table import Column, Format, show, terminal_width
+from acpc_lab.cli.table import Format, show, terminal_width
+from acpc_lab.tables import Quantity
 
 _form: ContextVar[Format] = ContextVar("form", default=Format.TABLE)
 _quiet = ContextVar("quiet", default=False)
@@ -129,7 +130,7 @@ def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
 
 def listing(
     items: Sequence[Any],
-    columns: Sequence[Column],
+    columns: Sequence[Quantity],
     form: Format,
     plain: Callable[[Any], object] = Record.to_dict,
 ) -> None:
@@ -144,12 +145,12 @@ def listing(
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table of text on stdout."""
-    show([Column(title, itemgetter(at)) for at, title in enumerate(titles)], rows, _form.get())
+    show([Quantity(title, itemgetter(at)) for at, title in enumerate(titles)], rows, _form.get())
 
 
 def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
-    """A table of items on stdout; each column as ``Column`` has it."""
-    show([Column(*each) for each in wanted], items, _form.get())
+    """A table of items on stdout; each column as ``Quantity`` has it."""
+    show([Quantity(*each) for each in wanted], items, _form.get())
 
 
 _PAIR = (

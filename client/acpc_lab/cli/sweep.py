@@ -23,11 +23,11 @@ from acpc_lab.cli.options import (
     interruptible,
     out_option,
 )
-from acpc_lab.cli.table import WIDE, Column, Format
+from acpc_lab.cli.table import WIDE, Format
 from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
 from acpc_lab.sweeps import CellResult, ServerAway, Sweep, SweepResults
-from acpc_lab.tables import TABLE_FORMATS
+from acpc_lab.tables import TABLE_FORMATS, Quantity
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
 Out = Annotated[
@@ -292,30 +292,28 @@ _LIMITS = (
     ("strongest", "strongest"),
 )
 _PLANNED = (
-    Column("cell", "title"),
-    Column("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
-    Column("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
+    Quantity("cell", "title"),
+    Quantity("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
+    Quantity("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
 )
 _SHOWN = ("shift", "seed", "state", "ir_relative", "sr", "skill")
 COLUMNS = (
-    Column("checkpoint", "name"),
-    *(
-        Column(column.title or column.name, column.text, column.spec, column.rank)
-        for column in RESULT_COLUMNS
-        if column.name in _SHOWN
-    ),
-    Column("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
+    Quantity("checkpoint", "name"),
+    *(column for column in RESULT_COLUMNS if column.name in _SHOWN),
+    Quantity("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
 )
 _SURE = (
-    Column("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
-    Column("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
-    Column(
+    Quantity("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
+    Quantity("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
+    Quantity(
         "for sure",
         lambda x: _judged(x, x.among.outcome if x.among else x.sure),
         rank=1,
     ),
-    Column("draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE),
-    Column("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
+    Quantity(
+        "draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE
+    ),
+    Quantity("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
 )
 
 

@@ -11,15 +11,16 @@ import enum
 import re
 import shutil
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import Any, Literal, NamedTuple
+from typing import Literal
 
 from acpc.console import Console, escaped
-from acpc.contract import cell
 from rich.cells import cell_len
 from rich.table import Table
 from rich.text import Text
+
+from acpc_lab.tables import Quantity
 
 WIDE = 9
 """Rank of a column that is shown with ``-o wide`` alone."""
@@ -36,29 +37,6 @@ class Format(enum.StrEnum):
     WIDE = "wide"
     JSON = "json"
     CSV = "csv"
-
-
-class Column(NamedTuple):
-    """A column of the table of a record.
-
-    Attributes:
-        title: Its header.
-        value: The attribute that it shows, or a function of the record.
-        spec: Format of a number, for example ``.3f``; four digits where empty.
-        rank: 0: never dropped. The highest rank is dropped first where a terminal is narrow.
-        short: Characters that name the record as well as all of them; 0: all are needed.
-    """
-
-    title: str
-    value: str | Callable[[Any], object]
-    spec: str = ""
-    rank: int = 0
-    short: int = 0
-
-    def cell(self, item: object) -> str:
-        """The value of a record, as text."""
-        found = getattr(item, self.value) if isinstance(self.value, str) else self.value(item)
-        return escaped(found if isinstance(found, str) else cell(found, self.spec))
 
 
 def terminal_width() -> int | None:
@@ -78,18 +56,18 @@ def _least(title: str, cells: Sequence[str]) -> int:
 
 
 def drawn(
-    columns: Sequence[Column], items: Iterable[object], width: float, *, wide: bool = False
+    columns: Sequence[Quantity], items: Iterable[object], width: float, *, wide: bool = False
 ) -> tuple[Table, list[str]]:
     """The table of some records for a width, and the titles of the columns that it leaves out."""
     listed, dropped = list(items), []
     strips = {
-        column: [column.cell(item) for item in listed]
+        column: [escaped(column.cell(item)) for item in listed]
         for column in columns
         if wide or column.rank < WIDE
     }
 
     def across() -> int:
-        least = [_least(column.title, cells) for column, cells in strips.items()]
+        least = [_least(column.heading, cells) for column, cells in strips.items()]
         return sum(least) + _GAP * (len(least) - 1)
 
     if not wide and across() > width:
@@ -97,13 +75,13 @@ def drawn(
         while across() > width and any(column.rank for column in strips):
             last = max(reversed(strips), key=lambda column: column.rank)
             del strips[last]
-            dropped.append(last.title)
+            dropped.append(last.heading)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0))
     for column, cells in strips.items():
         number = _is_number(cells)
         side: Literal["right", "left"] = "right" if number else "left"
-        least = min(_least(column.title, cells), int(min(width, _ENDLESS)) if number else 1)
-        table.add_column(column.title, justify=side, overflow="fold", min_width=least)
+        least = min(_least(column.heading, cells), int(min(width, _ENDLESS)) if number else 1)
+        table.add_column(column.heading, justify=side, overflow="fold", min_width=least)
     for row in zip(*strips.values(), strict=True):
         table.add_row(*map(Text, row))
     return table, dropped
@@ -117,12 +95,12 @@ def text_of(table: Table, width: int | None) -> str:
     return "".join(f"{line.rstrip()}\n" for line in captured.get().splitlines())
 
 
-def show(columns: Sequence[Column], items: Iterable[object], form: Format = Format.TABLE) -> None:
+def show(columns: Sequence[Quantity], items: Iterable[object], form: Format = Format.TABLE) -> None:
     """Prints the table of some records on stdout."""
     if form is Format.CSV:
-        rows = [[column.cell(item) for column in columns] for item in items]
+        rows = [[escaped(column.cell(item)) for column in columns] for item in items]
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([[column.title for column in columns], *rows])
+        writer.writerows([[column.heading for column in columns], *rows])
         return
     wide, width = form is Format.WIDE, terminal_width()
     table, dropped = drawn(columns, items, width or _ENDLESS, wide=wide)

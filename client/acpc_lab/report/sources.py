@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import Identity, Perturbation, below, check, check_score, from_plain, parse
+from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -108,8 +108,7 @@ def from_sweep(
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
     for item in results:
         if item.score is not None:
-            with below(str(results.folder / item.cell.id)):
-                check_score(item.score)
+            _require_sound(item.score, str(results.folder / item.cell.id))
     level_name, cells = _labelled(labels, results)
     return _report(
         cells,
@@ -199,11 +198,21 @@ def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:
     return ReportData(title=named, cells=tuple(cells), **more)
 
 
+def _require_sound(score: Score, where: str) -> None:
+    """Checks that a page can be made of the numbers of a score.
+
+    Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
+    """
+    try:
+        check_score(score)
+    except ArgumentError as error:
+        raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
+
+
 def _measured(result: Result, where: str, shift: str = "") -> CellResult:
     """A score with what its request tells; ``shift`` is used where there is no request."""
     request, score = result.score_request, result.answer
-    with below(where):
-        check_score(score)
+    _require_sound(score, where)
     checkpoint = score.checkpoint.checkpoint
     change = None if request is None else request.shift
     cell = Cell(

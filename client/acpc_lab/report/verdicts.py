@@ -15,7 +15,8 @@ from acpc_client import Interval, Outcome
 
 from acpc_lab.evidence import SeverityLimit
 from acpc_lab.report.model import ReportData, dotted
-from acpc_lab.sweeps import BY_NAME, CellResult, Quantity
+from acpc_lab.sweeps import BY_NAME, CellResult
+from acpc_lab.tables import Quantity
 
 
 class Standing(NamedTuple):
@@ -157,21 +158,21 @@ class Value(NamedTuple):
 
 
 _COLUMNS = (
-    Quantity("name", "name", "checkpoint"),
-    Quantity("shift", "shift", "shift"),
+    Quantity("name", "name", title="checkpoint"),
+    Quantity("shift", "shift", title="shift"),
     *(BY_NAME[name] for name in ("ir_relative", "sr", "score", "skill")),
     BY_NAME["anchors_to_decide"],
-    Quantity("unseen", lambda c: 100 * (c.value("unseen") or 0) or None, "unseen %", ".3f",
+    Quantity("unseen", lambda c: 100 * (c.value("unseen") or 0) or None, ".3f", title="unseen %",
              hint="so many episodes may be of a kind that was not measured"),
-    Quantity("success", lambda c: None if c.success is None else 100 * c.success, "success %",
-             ".1f", hint="planning success under the shift"),
-    Quantity("level", "level", "level", "g"),
-    Quantity("run", lambda cell: cell.run or None, "run"),
-    Quantity("task", lambda cell: cell.task or None, "task"),
+    Quantity("success", lambda c: None if c.success is None else 100 * c.success, ".1f",
+             title="success %", hint="planning success under the shift"),
+    Quantity("level", "level", "g", title="level"),
+    Quantity("run", lambda cell: cell.run or None, title="run"),
+    Quantity("task", lambda cell: cell.task or None, title="task"),
     *(BY_NAME[name] for name in ("delta_score", "ir_raw", "rounding_floor", "eligible",
                                  "median_latent_distance")),
-    Quantity("seed", "cell.seed", "draw seed", "d"),
-    Quantity("near", "cell.protocol.neighbourhood", "neighbourhood", "g",
+    Quantity("seed", "cell.seed", "d", title="draw seed"),
+    Quantity("near", "cell.protocol.neighbourhood", "g", title="neighbourhood",
              hint=BY_NAME["neighbourhood"].hint),
 )  # fmt: skip
 # Left out where all values are equal.
@@ -214,8 +215,7 @@ def _shown(column: Quantity, cell: CellResult) -> Value:
         return Value(found, found)
     if not np.isfinite(found):
         return Value("not finite", "")
-    limit = cell.score.verdict.limit(column.name) if cell.score else None
-    text = _signed(beside(found, limit, column.spec))
+    text = _signed(beside(found, cell.threshold(column.name), column.spec))
     return Value(text, repr(float(found)), _ends(cell.interval(column.name), column.spec))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
@@ -27,7 +28,7 @@ def tables(made: Evidence) -> dict[str, Figure]:
 
 
 def by_row(table: Listing) -> Figure:
-    """A mark with its number for each item and column; what is None leaves its row empty."""
+    """A mark with its number for each item and column; what is None or NaN leaves its row empty."""
     columns = [(title, _values(table.items, value), *spec) for title, value, *spec in table.columns]
     first = [[cell(x, *spec) for x in held] for _, held, *spec in columns[: table.named]]
     names = [", ".join(parts) for parts in zip(*first, strict=True)]
@@ -50,7 +51,8 @@ def by_row(table: Listing) -> Figure:
 
 
 def _values(items: Sequence[Any], value: Any) -> list[Any]:  # noqa: ANN401 - as ``Listing`` has it
-    return list(map(attrgetter(value) if isinstance(value, str) else value, items))
+    found = map(attrgetter(value) if isinstance(value, str) else value, items)
+    return [None if isinstance(x, float) and math.isnan(x) else x for x in found]
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

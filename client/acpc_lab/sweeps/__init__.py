@@ -10,7 +10,7 @@ from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, again, recipe
 from acpc_lab.sweeps.plan import Planner, item_of
 from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document
 from acpc_lab.sweeps.results import SweepResults
-from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, Quantity, judged
+from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, judged
 from acpc_lab.sweeps.spec import SweepSpec, example, load_spec, read_spec
 from acpc_lab.sweeps.sweep import CellTask, RunOptions, Sweep, SweepProgress
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
-import enum
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from acpc.contract import TITLES, Identity, beside, curve_of, grids, to_plain
+from acpc.contract import TITLES, Identity, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.evidence import Correction, Family, SeverityLimit, Sureness, limit_numbers, limits
 from acpc_lab.sweeps.folder import Cell
+from acpc_lab.tables import Quantity, plain
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,6 +128,10 @@ class CellResult(Entry):
         """Returns the value in a column of ``COLUMNS``; None where there is none."""
         return BY_NAME[name].of(self)
 
+    def threshold(self, name: str) -> float | None:
+        """Returns what the number in a column is compared with; None where it is with nothing."""
+        return None if self.score is None else self.score.verdict.limit(name)
+
     def interval(self, name: str) -> Interval | None:
         """Returns the interval of the number in a column; None where it has none."""
         return None if self.score is None else self.score.interval(name)
@@ -159,7 +163,7 @@ class CellResult(Entry):
             return
         held = {x.name: getattr(self.values, x.name) for x in dataclasses.fields(self.values)}
         columns = {
-            name: column.tolist() if isinstance(column, np.ndarray) else map(_plain, column)
+            name: column.tolist() if isinstance(column, np.ndarray) else map(plain, column)
             for name, column in held.items()
             if np.ndim(column) == 1 and len(column)
         }
@@ -199,49 +203,6 @@ def _curve(item: CellResult) -> tuple[str, str]:
     return item.name, dataclasses.replace(item.cell, shift=Identity(), labels={}).id
 
 
-class Quantity(NamedTuple):
-    """One column of a sweep's results.
-
-    Attributes:
-        name: Of the column in files and data frames.
-        path: Attributes and keys that lead from a ``CellResult`` to the value, joined by dots; or a
-            function of the result.
-        title: Heading for people; empty: the name.
-        spec: Format of a number for people, for example ``.3f``; empty: it is text.
-        rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
-        hint: What it means, where the title does not say it.
-    """
-
-    name: str
-    path: str | Callable[[CellResult], object]
-    title: str = ""
-    spec: str = ""
-    rank: int = 0
-    hint: str = ""
-
-    def of(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
-        """Returns the value as a plain one; None where there is none."""
-        if callable(self.path):
-            return _plain(self.path(item))
-        found: Any = item
-        for name in self.path.split("."):
-            found = found.get(name) if isinstance(found, Mapping) else getattr(found, name, None)
-        return _plain(found)
-
-    def text(self, item: CellResult) -> Any:  # noqa: ANN401 - any plain value
-        """Returns the value; one that has a threshold as text, on its side of it."""
-        found = self.of(item)
-        limit = item.score.verdict.limit(self.name) if item.score else None
-        return found if found is None or limit is None else beside(found, limit, self.spec)
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, enum.IntEnum):
-        return value.name.lower()
-    value = value.value if isinstance(value, enum.Enum) else value
-    return None if value == "" else value
-
-
 def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
     """Yields columns that are named as the attributes they hold, behind what stands first."""
     return (Quantity(f"{first}{name}", f"{path}.{name}") for name in names)
@@ -269,28 +230,28 @@ COLUMNS = (
     Quantity("operation", "operation"),
     Quantity("error", "error"),
     Quantity("content", "cell.content"),
-    Quantity("outcome", f"{_VERDICT}.outcome", "verdict"),
-    Quantity("ir_raw", f"{_SIDE}.ir_raw", TITLES["ir_raw"], ".3f"),
-    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", TITLES["rounding_floor"], ".1g",
+    Quantity("outcome", f"{_VERDICT}.outcome", title="verdict"),
+    Quantity("ir_raw", f"{_SIDE}.ir_raw", ".3f", title=TITLES["ir_raw"]),
+    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", ".1g", title=TITLES["rounding_floor"],
              hint="below it raw IR has fewer than two digits"),
-    Quantity("ir_relative", f"{_VERDICT}.ir_relative", TITLES["ir_relative"], ".3f"),
-    Quantity("sr", f"{_SIDE}.sr", TITLES["sr"], ".3f"),
-    Quantity("score", f"{_VERDICT}.score", TITLES["score"], "+.2f"),
-    Quantity("delta_score", f"{_VERDICT}.delta_score", TITLES["delta_score"], "+.2f"),
-    Quantity("skill", f"{_SIDE}.skill", TITLES["skill"], ".2f", rank=7,
+    Quantity("ir_relative", f"{_VERDICT}.ir_relative", ".3f", title=TITLES["ir_relative"]),
+    Quantity("sr", f"{_SIDE}.sr", ".3f", title=TITLES["sr"]),
+    Quantity("score", f"{_VERDICT}.score", "+.2f", title=TITLES["score"]),
+    Quantity("delta_score", f"{_VERDICT}.delta_score", "+.2f", title=TITLES["delta_score"]),
+    Quantity("skill", f"{_SIDE}.skill", ".2f", title=TITLES["skill"], rank=7,
              hint="error of clean predictions over that of standing still"),
     Quantity("skill_lower", f"{_SIDE}.fit.interval.lower"),
     Quantity("skill_upper", f"{_SIDE}.fit.interval.upper"),
     *_from(f"{_SIDE}.fit", "outcome", "foreign", first="fit_"),
     *_from(_VERDICT, "ir_passed", "sr_passed"),
-    Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "t_IR", "g"),
-    Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "t_SR", "g"),
+    Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "g", title="t_IR"),
+    Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "g", title="t_SR"),
     Quantity("anchors", f"{_SIDE}.anchors"),
-    Quantity("eligible", f"{_SIDE}.eligible", TITLES["eligible"], "d",
+    Quantity("eligible", f"{_SIDE}.eligible", "d", title=TITLES["eligible"],
              hint="anchors that count for SR, of all"),
     Quantity("skipped", f"{_SIDE}.skipped"),
-    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance",
-             TITLES["median_latent_distance"], ".3g",
+    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance", ".3g",
+             title=TITLES["median_latent_distance"],
              hint="median latent distance; near zero: collapse"),
     Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
     *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),
@@ -307,10 +268,10 @@ COLUMNS = (
     *_ends("evidence.other", "ir_raw", "ir_relative", "sr", "score", first="other_"),
     Quantity("other_outcome", "evidence.other.confident_outcome"),
     *_from("evidence", "confident_outcome", "doubt"),
-    Quantity("anchors_to_decide", "evidence.anchors_to_decide", "anchors to decide", "d",
+    Quantity("anchors_to_decide", "evidence.anchors_to_decide", "d", title="anchors to decide",
              hint="so many in all would probably decide it"),
     *_from("evidence", "trajectories_to_decide", "trajectories", "windows"),
-    Quantity("unseen", "evidence.unseen", "unseen", ".2g",
+    Quantity("unseen", "evidence.unseen", ".2g", title="unseen",
              hint="this share of episodes may be of a kind that was not measured"),
     *_from("evidence", "p_passed", "p_failed"),
     *(Quantity(f"corrected_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]

@@ -16,7 +16,16 @@ from acpc_lab.tables.rows import (
     read_rows,
     to_csv,
 )
-from acpc_lab.tables.table import TABLE_FORMATS, Row, Table, sha256, to_json, to_npz
+from acpc_lab.tables.table import (
+    TABLE_FORMATS,
+    Quantity,
+    Row,
+    Table,
+    plain,
+    sha256,
+    to_json,
+    to_npz,
+)
 
 FORMATS = RESULT_FORMATS
 __all__ = ["FORMATS", "read_rows"]

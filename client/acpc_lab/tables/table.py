@@ -1,18 +1,20 @@
-"""Writes tables of plain values, archives of arrays and JSON."""
+"""Declares the columns of records; writes tables of plain values, archives of arrays and JSON."""
 
 from __future__ import annotations
 
 import csv
+import enum
 import hashlib
 import io
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from acpc.arrays import NDArray
+from acpc.contract import beside, cell
 from acpc_client import write_whole
 from acpc_client.errors import ArgumentError
 
@@ -109,3 +111,59 @@ class Table(Sequence[Row]):
 
 def _strict(value: Any) -> Any:  # noqa: ANN401 - any value of a row
     return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Quantity(NamedTuple):
+    """A column.
+
+    Attributes:
+        name: Of the column in files and data frames.
+        path: Attributes and keys that lead from a record to the value, joined by dots; or a
+            function of the record.
+        spec: Format of a number for people, for example ``.3f``; empty: four digits, or a text.
+        rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
+        short: Characters that name the record as well as all of them; 0: all are needed.
+        title: Heading for people; empty: the name.
+        hint: What it means, where the title does not say it.
+    """
+
+    name: str
+    path: str | Callable[[Any], object]
+    spec: str = ""
+    rank: int = 0
+    short: int = 0
+    title: str = ""
+    hint: str = ""
+
+    @property
+    def heading(self) -> str:
+        """Its heading for people."""
+        return self.title or self.name
+
+    def _found(self, item: Any) -> Any:  # noqa: ANN401 - any value of a record
+        if callable(self.path):
+            return self.path(item)
+        for name in self.path.split("."):
+            item = item.get(name) if isinstance(item, Mapping) else getattr(item, name, None)
+        return item
+
+    def of(self, item: object) -> Any:  # noqa: ANN401 - any plain value
+        """Returns the value as a plain one; None where there is none."""
+        return plain(self._found(item))
+
+    def cell(self, item: Any) -> str:  # noqa: ANN401 - a record
+        """Returns the value as text; a number that has a threshold on its side of it."""
+        found = self._found(item)
+        found = plain(found) if isinstance(found, enum.Enum) else found
+        limit = item.threshold(self.name) if hasattr(item, "threshold") else None
+        if limit is not None and found is not None:
+            return beside(found, limit, self.spec)
+        return found if isinstance(found, str) else cell(found, self.spec)
+
+
+def plain(value: object) -> Any:  # noqa: ANN401 - any plain value
+    """An enum as a text, and an empty text as None."""
+    if isinstance(value, enum.IntEnum):
+        return value.name.lower()
+    value = value.value if isinstance(value, enum.Enum) else value
+    return None if value == "" else value

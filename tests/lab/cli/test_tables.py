@@ -10,7 +10,8 @@ import pytest
 import typer
 from acpc_command import Acpc
 from acpc_lab.cli import app
-from acpc_lab.cli.table import WIDE, Column, drawn, text_of
+from acpc_lab.cli.table import WIDE, drawn, text_of
+from acpc_lab.tables import Quantity
 
 
 def _commands(
@@ -34,11 +35,11 @@ class Row(NamedTuple):
 
 
 COLUMNS = (
-    Column("digest", "digest", short=8),
-    Column("what it is", "what"),
-    Column("rate", "rate", ".2f", rank=1),
-    Column("place", "place", rank=2),
-    Column("half", lambda row: row.rate and row.rate / 2, rank=WIDE),
+    Quantity("digest", "digest", short=8),
+    Quantity("what it is", "what"),
+    Quantity("rate", "rate", ".2f", rank=1),
+    Quantity("place", "place", rank=2),
+    Quantity("half", lambda row: row.rate and row.rate / 2, rank=WIDE),
 )
 ROWS = [Row("0123456789abcdef", "a sentence of several words that can be folded", 0.5),
         Row("fedcba9876543210", "short", None)]  # fmt: skip

@@ -1,5 +1,6 @@
 """Figures show what the summaries hold, and are the same every time."""
 
+import math
 from typing import Any
 
 import pytest
@@ -110,8 +111,9 @@ def test_the_planner_shows_errors_and_their_reduction_row_by_row(
     assert len({axis.get_ylim() for axis in axes}) == 1
 
 
-def test_a_number_that_is_not_there_leaves_its_row_empty() -> None:
-    items = [{"name": "a", "x": None}, {"name": "b", "x": 2.0}]
+@pytest.mark.parametrize("nothing", [None, math.nan])
+def test_a_number_that_is_not_there_leaves_its_row_empty(nothing: float | None) -> None:
+    items = [{"name": "a", "x": nothing}, {"name": "b", "x": 2.0}]
     columns = [("row", lambda item: item["name"]), ("x", lambda item: item["x"])]
     with styled():
         figure = by_row(Listing(items, columns))
