@@ -17,6 +17,14 @@ LIMITS = AnchorLimits(
     upload_seconds=60.0,
 )  # fmt: skip
 ROOMY = dataclasses.replace(LIMITS, store_bytes=2**30, keep_seconds=1e9)
+RNG = np.random.default_rng(5)
+# Arrays that not every set has.
+EXTRAS = {
+    "views/night": RNG.integers(0, 256, (COUNT, 4, HISTORY, 12, 9, 3), np.uint8),
+    "views/light:0.5": RNG.integers(0, 256, (COUNT, 1, HISTORY, 12, 9, 3), np.uint8),
+    "proprio": RNG.standard_normal((COUNT, HISTORY + HORIZON, 6), np.float32),
+    "directions/light": RNG.standard_normal((COUNT, 2, HISTORY, 12, 9, 3), np.float32),
+}
 
 
 def anchors(

@@ -58,6 +58,17 @@ def test_a_full_stdout_is_one_line(tmp_path: Path) -> None:
         assert (process.returncode, shown) == (1, said), asked
 
 
+@pytest.mark.parametrize("words", ["", "serve", "doctor", "health", "keys", "keys create"])
+def test_help_has_two_spellings(words: str, run: Run) -> None:
+    short, long = (run(*words.split(), flag) for flag in ("-h", "--help"))
+    assert short.returncode == 0
+    assert short.stdout == long.stdout != ""
+
+
+def digest(folder: Path) -> str:
+    return load_checkpoint(folder.parent, folder.name, device=torch.device("cpu")).card.digest
+
+
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
     return write_checkpoint(tmp_path / "model")
