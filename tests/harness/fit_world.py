@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,6 +68,11 @@ FAULTS: Mapping[str, Fault] = {
 }
 
 
+@cache
+def _columns(episodes: int, seed: int) -> Mapping[str, np.ndarray]:
+    return columns(episodes, BLOCKS, seed)
+
+
 class FitWorld:
     """Checkpoints of the demo, and a folder of datasets of its world."""
 
@@ -80,7 +86,7 @@ class FitWorld:
 
     def write(self, name: str, seed: int, fault: Fault | None = None) -> None:
         """Write a world's dataset and its task, with a fault."""
-        held = columns(self.episodes, BLOCKS, seed)
+        held = dict(_columns(self.episodes, seed))
         if fault is not None:
             fault.change(held, seed)
         (self.root / f"{name}.yaml").write_text(fault.task if fault else TASK)

@@ -113,6 +113,16 @@ class PlanningWorld:
         prepared = self.prepare(request, model=model, **limits)
         return self._planner(**limits).encode(prepared, context())
 
+    def certified(
+        self,
+        request: PlanStart,
+        candidates: NDArray[np.float32],
+        given: CandidatePool | None = None,
+        **limits: int,
+    ) -> PoolCertificate:
+        """The certificate of a pool of a new session."""
+        return certify_pool(self.open(request, **limits), candidates, context(), given)
+
     def _planner(self, **limits: int) -> Planner:
         return Planner(self.engine, **{"max_frames": 1000, "max_predictions": 100_000, **limits})
 

@@ -150,19 +150,14 @@ def test_the_end_of_the_certificate_is_told(tmp_path: Path, year: int) -> None:
     assert told == until.timestamp()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "keys.json"
+def make(keys: Path, name: str = "ci") -> str:
+    return create_key(keys, name, Role.READ)
 
 
-def make(path: Path, name: str = "ci") -> str:
-    return create_key(path, name, Role.READ)
-
-
-def test_a_key_is_found_by_its_whole_text_only(path: Path) -> None:
-    text = create_key(path, "ci", Role.COMPUTE, datetime(2030, 1, 1, tzinfo=UTC))
-    other = make(path, "planner")
-    ring = read_keys(path)
+def test_a_key_is_found_by_its_whole_text_only(keys: Path) -> None:
+    text = create_key(keys, "ci", Role.COMPUTE, datetime(2030, 1, 1, tzinfo=UTC))
+    other = make(keys, "planner")
+    ring = read_keys(keys)
     found = ring.find(text)
     assert (found.name, found.role) == ("ci", "compute")
     identity, secret = text.removeprefix("acpc_").split("_")
@@ -182,29 +177,29 @@ def test_a_key_is_found_by_its_whole_text_only(path: Path) -> None:
     assert [ring.find(attempt) for attempt in wrong] == [None] * len(wrong)
 
 
-def test_the_file_has_no_secret_and_is_its_owners_alone(path: Path) -> None:
-    secret = make(path).rpartition("_")[2]
-    make(path, "planner")
-    assert secret not in path.read_text()
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert list(path.parent.iterdir()) == [path]
+def test_the_file_has_no_secret_and_is_its_owners_alone(keys: Path) -> None:
+    secret = make(keys).rpartition("_")[2]
+    make(keys, "planner")
+    assert secret not in keys.read_text()
+    assert stat.S_IMODE(keys.stat().st_mode) == 0o600
+    assert list(keys.parent.iterdir()) == [keys]
 
 
-def test_a_revoked_key_is_gone_and_the_others_stay(path: Path) -> None:
-    first, second = make(path), make(path, "planner")
-    gone = revoke_key(path, first.split("_")[1])
+def test_a_revoked_key_is_gone_and_the_others_stay(keys: Path) -> None:
+    first, second = make(keys), make(keys, "planner")
+    gone = revoke_key(keys, first.split("_")[1])
     assert gone.name == "ci"
-    ring = read_keys(path)
+    ring = read_keys(keys)
     assert ring.find(first) is None
     assert ring.find(second) is not None
     with pytest.raises(NotFound, match="keys list"):
-        revoke_key(path, gone.id)
+        revoke_key(keys, gone.id)
 
 
-def test_keys_made_at_the_same_time_are_all_kept(path: Path) -> None:
+def test_keys_made_at_the_same_time_are_all_kept(keys: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = list(pool.map(lambda i: make(path, f"p{i}"), range(40)))
-    ring = read_keys(path)
+        made = list(pool.map(lambda i: make(keys, f"p{i}"), range(40)))
+    ring = read_keys(keys)
     assert all(ring.find(text) for text in made)
     assert len(ring.keys) == 40
 
@@ -219,47 +214,47 @@ def test_keys_made_at_the_same_time_are_all_kept(path: Path) -> None:
         ('{"certificates": {"a": "root"}}', "certificates.a"),
     ],
 )
-def test_a_damaged_file_names_the_place(path: Path, content: str, named: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(content)
+def test_a_damaged_file_names_the_place(keys: Path, content: str, named: str) -> None:
+    keys.touch(mode=0o600)
+    keys.write_text(content)
     with pytest.raises(FailedPrecondition, match=named) as caught:
-        read_keys(path)
-    assert str(path) in caught.value.message
+        read_keys(keys)
+    assert str(keys) in caught.value.message
 
 
 @pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o602, 0o620, 0o660, 0o601])
-def test_a_secret_that_others_can_reach_is_rejected(path: Path, mode: int) -> None:
-    path = path.with_name("server key.pem")
-    path.write_text("hunter2")
-    path.chmod(mode)
+def test_a_secret_that_others_can_reach_is_rejected(keys: Path, mode: int) -> None:
+    keys = keys.with_name("server key.pem")
+    keys.write_text("hunter2")
+    keys.chmod(mode)
     with pytest.raises(FailedPrecondition, match="chmod 600 '") as caught:
-        read_secret(path)
+        read_secret(keys)
     assert "hunter2" not in caught.value.message
-    path.chmod(0o400)
-    assert read_secret(path) == b"hunter2"
+    keys.chmod(0o400)
+    assert read_secret(keys) == b"hunter2"
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_root_may_hand_a_secret_to_a_group(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_root_may_hand_a_secret_to_a_group(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """As Kubernetes does with fsGroup: owner root, the group may read, nobody else."""
-    path.write_text("secret")
+    keys.write_text("secret")
     monkeypatch.setattr(os, "geteuid", lambda: 10001)
     for mode, owner in ((0o440, 0), (0o444, 0), (0o460, 0), (0o440, 10001)):
-        os.chown(path, owner, owner)
-        path.chmod(mode)
+        os.chown(keys, owner, owner)
+        keys.chmod(mode)
         if (mode, owner) == (0o440, 0):
-            assert read_secret(path) == b"secret"
+            assert read_secret(keys) == b"secret"
             continue
         with pytest.raises(FailedPrecondition):
-            read_secret(path)
+            read_secret(keys)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
-def test_what_root_revokes_the_server_can_still_read(path: Path) -> None:
-    first = make(path)
-    os.chown(path, 10001, 10002)
-    revoke_key(path, first.split("_")[1])
-    found = path.stat()
+def test_what_root_revokes_the_server_can_still_read(keys: Path) -> None:
+    first = make(keys)
+    os.chown(keys, 10001, 10002)
+    revoke_key(keys, first.split("_")[1])
+    found = keys.stat()
     assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)
 
 

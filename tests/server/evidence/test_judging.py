@@ -209,9 +209,8 @@ def test_little_to_go_by_is_said_in_words() -> None:
     alone = [replace(s, trajectory=np.zeros(12, np.int64)) for s in (own, other)]
     single = judged(*alone)
     assert any("one trajectory" in note for note in single.notes)
-    assert single.confident_outcome is Outcome.UNDECIDED and single.unseen == pytest.approx(
-        0.95, abs=0.02
-    )
+    assert single.confident_outcome is Outcome.UNDECIDED
+    assert single.unseen == pytest.approx(0.95, abs=0.02)
     rough = replace(own, rounding_floor=1.0)
     assert any("rounding" in n for n in judged(rough, other).notes)
     plenty = drawn(2, Population(distance=3.0))

@@ -19,7 +19,6 @@ from acpc.contract import (
     MotionBlur,
     Perturbation,
     PlanStart,
-    PoolCertificate,
     Resize,
 )
 from acpc.v1 import perturbation_pb2
@@ -45,12 +44,6 @@ from planning_world import (
 APPLIED = (ApplyTo.HISTORY, ApplyTo.GOAL, ApplyTo.BOTH)
 
 
-def answered(
-    world: PlanningWorld, request: PlanStart, candidates: np.ndarray, **limits: int
-) -> PoolCertificate:
-    return certify_pool(world.open(request, **limits), candidates, context())
-
-
 def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
     spec = perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": sigma})
     images = pixels.model_input(history, history.shape[1])
@@ -71,7 +64,7 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
         weights=tuple(weights),
     )  # fmt: skip
     candidates = pool(1, candidates=6)
-    answer = answered(world, request, candidates)
+    answer = world.certified(request, candidates)
     model = world.reference()
     goal = encoded(model, request.goal[None])[0]
 
@@ -123,9 +116,9 @@ def test_a_goal_that_moves_alone_takes_one_rollout(world: PlanningWorld) -> None
     """Of each candidate, however many views there are; that is what a request may take."""
     views, steps = noise(0.01, 0.08, draws=3), pool().shape[0] * pool().shape[1]
     with pytest.raises(InvalidArgument, match="over the limit"):
-        answered(world, moment(views=views), pool(), max_predictions=steps)
+        world.certified(moment(views=views), pool(), max_predictions=steps)
     moved = moment(views=replace(views, apply_to=ApplyTo.GOAL))
-    answer = answered(world, moved, pool(), max_predictions=steps)
+    answer = world.certified(moved, pool(), max_predictions=steps)
     for view in answer.views:
         assert (view.displacements == 0).all()
         assert (view.acpc == 0).all()
@@ -136,7 +129,7 @@ def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
     request = moment()
     session = world.open(request)
     frame = certify_pool(session, pool(), context())
-    latent = answered(world, moment(goal=session.goal.numpy()), pool())
+    latent = world.certified(moment(goal=session.goal.numpy()), pool())
     np.testing.assert_allclose(latent.clean_costs, frame.clean_costs, rtol=1e-6)
     assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
 
@@ -155,7 +148,7 @@ def test_copies_of_one_candidate_leave_no_choice(
 
 
 def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> None:
-    answer = answered(world, moment(elite_count=0), pool(candidates=1))
+    answer = world.certified(moment(elite_count=0), pool(candidates=1))
     assert answer.top1_certified_fraction == 1
     assert answer.elite_certified_fraction == 0
     assert answer.clean_elites == ()
@@ -166,8 +159,8 @@ def test_a_pool_of_one_is_certified_and_has_no_elites(world: PlanningWorld) -> N
 
 def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:
     """Anything that can change a number changes a digest, and nothing else does."""
-    base = answered(world, moment(), pool()).receipt
-    assert answered(world, moment(), pool()).receipt == base
+    base = world.certified(moment(), pool()).receipt
+    assert world.certified(moment(), pool()).receipt == base
     request = moment()
     assert request.past_blocks is not None
     changed = {
@@ -184,7 +177,7 @@ def test_receipts_cover_every_parameter(world: PlanningWorld) -> None:
         "tolerance": (moment(endpoint_tolerance=1e-3), pool()),
         "weights": (moment(weights=(0.5, 0.25, 0.25)), pool()),
     }
-    receipts = [answered(world, *parts).receipt for parts in changed.values()]
+    receipts = [world.certified(*parts).receipt for parts in changed.values()]
     assert all(a != b for a, b in itertools.combinations([base, *receipts], 2))
 
 
@@ -251,8 +244,8 @@ def test_offsets_and_infeasible_candidates_choose_and_are_in_the_receipt(
 def test_updates_of_other_planners_are_answered(world: PlanningWorld) -> None:
     candidates = pool()
     request = moment(kept_elites=2, temperature=0.5)
-    answer = certify_pool(world.open(request), candidates, context())
-    plain = certify_pool(world.open(moment()), candidates, context())
+    answer = world.certified(request, candidates)
+    plain = world.certified(moment(), candidates)
     for view, same in zip(answer.views, plain.views, strict=True):
         assert view.top1 == same.top1
         assert view.elite == same.elite

@@ -76,7 +76,7 @@ def test_equal_candidates_have_equal_answers(
     places = [*places, 7, 8]  # more candidates than elites, however often one is repeated
     candidates = pool(seed, candidates=9)[places]
     request = moment(seed, views=drawn(Identity(), GaussianNoise(sigma=0.05)))
-    answer = certify_pool(world.open(request), candidates, context())
+    answer = world.certified(request, candidates)
     first = np.array([places.index(place) for place in places])
     costs = answer.clean_costs.tolist()
     assert costs == answer.clean_costs[first].tolist()

@@ -1,13 +1,12 @@
 """Pools whose predictions are not held at once are answered as if they were."""
 
 from collections.abc import Callable
-from dataclasses import astuple, replace
+from dataclasses import astuple
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from acpc.arrays import NDArray
 from acpc.contract import (
     CandidatePool,
     CemBudget,
@@ -16,8 +15,6 @@ from acpc.contract import (
     Identity,
     Norm,
     Objective,
-    PlanStart,
-    PoolCertificate,
 )
 from acpc_server.engine import DeviceClient
 from acpc_server.engine.sizes import CPU
@@ -73,13 +70,6 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return sizes
 
 
-def certified(
-    world: PlanningWorld, request: PlanStart, candidates: NDArray[np.float32],
-    said: CandidatePool | None = None,
-) -> PoolCertificate:  # fmt: skip
-    return replace(certify_pool(world.open(request), candidates, context(), said), timing=None)
-
-
 @pytest.mark.parametrize(
     ("changed", "said"),
     [
@@ -94,11 +84,11 @@ def test_a_certificate_has_the_same_bits(
     said: CandidatePool | None,
 ) -> None:  # fmt: skip
     request = moment(views=VIEWS, **changed)
-    whole = certified(world, request, pool(), said)
+    whole = world.certified(request, pool(), said)
     assert max(held) == 7 * CANDIDATES * HORIZON * DIM
     held.clear()
     hold(CALL)
-    assert certified(world, request, pool(), said) == whole
+    assert world.certified(request, pool(), said) == whole
     assert max(held) == CALL * HORIZON * DIM
 
 
@@ -106,10 +96,10 @@ def test_views_and_candidates_are_both_cut(
     world: PlanningWorld, hold: Hold, held: list[int]
 ) -> None:
     """Also where not all views fit with one candidate; numbers agree as float32 rollouts do."""
-    whole = certified(world, moment(views=VIEWS), pool())
+    whole = world.certified(moment(views=VIEWS), pool())
     held.clear()
     hold(2)
-    cut = certified(world, moment(views=VIEWS), pool())
+    cut = world.certified(moment(views=VIEWS), pool())
     assert max(held) == 2 * HORIZON * DIM
     for one, other in zip(whole.views, cut.views, strict=True):
         np.testing.assert_allclose(other.perturbed_costs, one.perturbed_costs, rtol=1e-4)
@@ -123,7 +113,7 @@ def test_copies_with_other_offsets_are_other_choices_in_whichever_piece(
     hold(CALL)
     offsets = np.repeat(np.float32([0, 5]), 8)
     said = CandidatePool(candidates=pool()[[*range(8)] * 2], offsets=offsets, infeasible=(8,))
-    answer = certified(world, moment(views=VIEWS), said.candidates, said)
+    answer = world.certified(moment(views=VIEWS), said.candidates, said)
     lifted = answer.clean_costs[9:] - answer.clean_costs[1:8]
     np.testing.assert_allclose(lifted, 5, rtol=1e-5)
     assert answer.clean_costs[8] == np.inf

@@ -55,7 +55,7 @@ def test_shifts_are_told_in_units_of_the_clean_motion(own_world: PlanningWorld) 
 def test_an_answer_is_certified_where_all_of_its_views_are(own_world: PlanningWorld) -> None:
     metrics, counted = own_world.engine.metrics, {"certified": 0, "denied": 0}
     for views in (drawn(Identity()), drawn(Identity(), GaussianNoise(0.5))):
-        answer = certify_pool(own_world.open(moment(views=views)), pool(), context())
+        answer = own_world.certified(moment(views=views), pool())
         whole = all(view.elite is not None and view.elite.certified for view in answer.views)
         counted["certified" if whole else "denied"] += 1
     assert counted == {"certified": 1, "denied": 1}

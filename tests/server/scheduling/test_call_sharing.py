@@ -182,14 +182,7 @@ def test_one_turn_a_round_and_in_order_within_a_caller() -> None:
     assert taken(turns) == expected
 
 
-def test_a_newcomer_comes_before_whoever_had_a_turn_just_now() -> None:
-    turns = in_line("a1", "a2", "a3")
-    assert turns.take() == "a1"
-    turns.add("b", "b1")
-    assert taken(turns) == ["b1", "a2", "a3"]
-
-
-def test_newcomers_without_end_leave_nobody_behind() -> None:
+def test_newcomers_go_before_who_had_a_turn_just_now_and_leave_nobody_behind() -> None:
     turns, order = in_line("a1", "a2", "a3"), list[str]()
     for name in "bcdefg":
         order.append(turns.take())
