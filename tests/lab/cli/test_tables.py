@@ -96,6 +96,13 @@ def test_every_list_has_the_same_formats(command: str, first: str, acpc: Acpc) -
         assert "─" not in shown[form].stdout
 
 
+def test_a_shift_is_listed_with_what_it_does(acpc: Acpc) -> None:
+    listed = json.loads(acpc("list", "shifts", "-o", "json").stdout)
+    said = {one["shift"].partition(":")[0]: one["what"] for one in listed}
+    assert said["gaussian_noise"].startswith("Independent noise: ")
+    assert all(len(what) > 12 and "about(" not in what for what in said.values())
+
+
 def test_the_program_is_no_larger_than_it_says() -> None:
     """Commands and places where an option can be given, help included, of the real parser."""
     assert len(COMMANDS) <= 24

@@ -24,7 +24,6 @@ from acpc_client.errors import ArgumentError
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.report import (
-    LabelNames,
     from_files,
     from_operations,
     from_sweep,
@@ -149,13 +148,13 @@ def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
 
 def test_labels_can_be_named(tmp_path: Path) -> None:
     results = SweepResults.open(kept_sweep(tmp_path / "s.sweep"))
-    data = from_sweep(results, labels=LabelNames(level="run", run="noise", task="other"), title="T")
+    data = from_sweep(results, labels={"level": "run", "run": "noise", "task": "other"}, title="T")
     assert data.title == "T" and data.level_name == "run"
     assert {cell.level for cell in data.cells} == {7.0}
     assert {cell.task for cell in data.cells} == {"x"}
     assert (data.level_axis, data.level_words) == ("run", "level (run)")
     with pytest.raises(ArgumentError, match="the label nothing; there are: noise"):
-        from_sweep(results, labels=LabelNames(level="nothing"))
+        from_sweep(results, labels={"level": "nothing"})
 
 
 SIDE = ("answer", "checkpoint")

@@ -35,7 +35,7 @@ def interrupted(client: AcpcClient, *names: str) -> None:
     """Measures until every job is at the server."""
 
     def interrupt(now: MeasuringProgress) -> None:
-        if all(status.operation for status in now.tasks):
+        if all(task.entry.operation for task in now.tasks):
             raise Interruption
 
     with pytest.raises(Interruption):
