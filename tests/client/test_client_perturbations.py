@@ -44,7 +44,7 @@ SPECS = {
     ),
     "identity": (Identity(), {"identity": {}}),
 }
-"""Messages by hand; tests/contract/test_perturbation_kinds.py sends every kind."""
+"""Messages by hand; tests/contract/test_requests_declared.py sends every kind."""
 
 
 @pytest.mark.parametrize(("text", "spec"), SPECS.items())

@@ -66,29 +66,11 @@ def _only(method: str, rows: list[tuple[Any, ...]]) -> list[Case]:
     return _of([method], rows, "-own")
 
 
-def _creates() -> list[Case]:
-    def created(source: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
-        named = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4, **(source or {})}
-        return {"source": named, "history": 3, "horizon": 4, **fields}
-
-    rows: list[tuple[Any, ...]] = [
-        (created({"dataset": ""}), "source.dataset"),
-        (created({"task": ""}), "source.task"),
-        (created({"count": HUGE}), "source.count"),
-        (created({"frameskip": HUGE}), "source.count"),
-        (created(horizon=256), "source.count"),
-        (created(history=0), "history"),
-        (created(horizon=0), "horizon"),
-    ]
-    return _of(["AnchorService.CreateAnchorSet"], rows)
-
-
 BAD_CALLS = [
     *_of(OPERATIONS, NAMED),
     *_of(LISTS, PAGED),
     *_of(LOADS, REFS),
     *_of(SETS, DIGESTS),
-    *_creates(),
     *_only(
         "Operations.ListOperations",
         [

@@ -264,6 +264,15 @@ RULES: Rules = {
         ),
     ],
     "RunStudyRequest": [*JOBS, ("no-checkpoint", {"checkpoint": None}, "checkpoint.name")],
+    "CreateAnchorSetRequest": [
+        *((f"no-{name}", {name: 0}, name) for name in ("history", "horizon")),
+        ("horizon-256", {"horizon": 256}, "source.count"),
+        *(
+            (f"{name}-huge", {"source": {"dataset": "tworoom.h5", "task": "tworoom", **fields}},
+             "source.count")
+            for name, fields in (("count", {"count": HUGE}), ("frameskip", {"frameskip": HUGE}))
+        ),
+    ],
     "DriftStudy": [*SHIFTED, ("groups-of-3-anchors", {"groups": 4}, "groups")],
     "PlannerStudy": [*SHIFTED, ("history-4", {"history": 4}, "history")],
     "GeometryStudy": SHIFTED,

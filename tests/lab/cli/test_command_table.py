@@ -207,7 +207,7 @@ WRONG = [
         ("insecure=perhaps", "wanted true or false"),
     )),
     *(Row(argv, 2, err=(meant,)) for argv, meant in (
-        ("operations", "acpc show job"), ("datasets", "acpc list datasets"), ("scroe", "'score'"),
+        ("scroe", "'score'"),
         ("sweep run gate.yaml --watch --submit-only", "exclude each other"),
         ("sweep run gate.yaml --submit-only --junit b.xml", "exclude each other"),
         ("sweep show gate.yaml --offline", "has not been run yet"),

@@ -3,6 +3,7 @@
 Needs Chromium (``apt-get install chromium``).
 """
 
+import itertools
 import re
 import shutil
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ class Visit:
     """The page as opened in one context, and everything that happened."""
 
     def __init__(self, browser: Browser, location: str, size: str, scheme: str) -> None:
+        self.location, self.width, self.scheme = location, SIZES[size][0], scheme
         width, height = SIZES[size]
         self.context = browser.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, offline=True
@@ -57,38 +59,30 @@ class Visit:
         self.tab.goto(location)
 
 
-@pytest.fixture(scope="module", params=list(SIZES))
-def size(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module", params=["light", "dark"])
-def scheme(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(scope="module")
-def visit(browser: Browser, location: str, size: str, scheme: str) -> Iterator[Visit]:
-    opened = Visit(browser, location, size, scheme)
+@pytest.fixture(scope="module", params=itertools.product(SIZES, ("light", "dark")), ids="-".join)
+def visit(request: pytest.FixtureRequest, browser: Browser, location: str) -> Iterator[Visit]:
+    opened = Visit(browser, location, *request.param)
     yield opened
     opened.context.close()
 
 
-def test_it_asks_for_nothing_and_fits_into_the_window(visit: Visit, location: str) -> None:
+def test_it_asks_for_nothing_and_fits_into_the_window(visit: Visit) -> None:
     """No request but the file itself, no error, no dialog from a hostile name."""
-    outside = [url for url in visit.requests if url != location and not url.startswith("data:")]
+    outside = [
+        url for url in visit.requests if url != visit.location and not url.startswith("data:")
+    ]
     assert outside == [] == visit.said
     widths = visit.tab.evaluate("[document.documentElement.scrollWidth, window.innerWidth]")
     assert widths[0] <= widths[1]
 
 
-def test_figures_and_pictures_are_there(visit: Visit, size: str) -> None:
+def test_figures_and_pictures_are_there(visit: Visit) -> None:
     boxes = visit.tab.evaluate(
         "[...document.images].map(e => e.getBoundingClientRect())"
         ".map(b => [b.left, b.right, b.width, b.height])"
     )
     assert len(boxes) > 14 and all(left >= 0 < height for left, _, _, height in boxes)
-    assert all(right <= SIZES[size][0] for _, right, _, _ in boxes)
+    assert all(right <= visit.width for _, right, _, _ in boxes)
     assert sum(width > 150 and height > 120 for _, _, width, height in boxes) >= 14
     assert visit.tab.evaluate("[...document.images].every(e => e.naturalWidth > 0)")
 
@@ -123,7 +117,7 @@ def luminance(colour: str) -> float:
     return sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
 
 
-def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
+def test_all_text_can_be_read(visit: Visit) -> None:
     """Contrast of at least 4.5:1 as the browser computes the colours, on the theme's ground."""
     pairs = visit.tab.evaluate(COLOURS)
     assert len(pairs) >= 5
@@ -131,7 +125,7 @@ def test_all_text_can_be_read(visit: Visit, scheme: str) -> None:
         light, dark = sorted(map(luminance, pair.split("|")), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, pair
     ground = visit.tab.evaluate("getComputedStyle(document.body).backgroundColor")
-    assert (luminance(ground) < 0.1) == (scheme == "dark")
+    assert (luminance(ground) < 0.1) == (visit.scheme == "dark")
 
 
 def shown(tab: Page, column: int) -> list[str]:
@@ -171,10 +165,10 @@ def test_without_scripts_the_page_is_whole(browser: Browser, location: str, page
     context.close()
 
 
-def test_figures_have_the_ground_of_the_page(visit: Visit, scheme: str) -> None:
+def test_figures_have_the_ground_of_the_page(visit: Visit) -> None:
     shot = Image.open(BytesIO(visit.tab.locator(".panels img").first.screenshot())).convert("L")
-    assert max(shot.getpixel((x, 2)) for x in range(20)) < 40 or scheme == "light"
-    assert min(shot.getpixel((x, 2)) for x in range(20)) > 240 or scheme == "dark"
+    assert max(shot.getpixel((x, 2)) for x in range(20)) < 40 or visit.scheme == "light"
+    assert min(shot.getpixel((x, 2)) for x in range(20)) > 240 or visit.scheme == "dark"
     darkest, lightest = shot.getextrema()
     assert lightest - darkest > 150  # its ink
 
