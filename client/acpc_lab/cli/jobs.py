@@ -1,7 +1,6 @@
 """``acpc list``, ``show``, ``cancel``, ``delete`` and ``load``: what a server holds."""
 
 import contextlib
-import inspect
 import json
 from datetime import UTC, datetime
 from operator import itemgetter
@@ -9,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
-from acpc.contract import CHOICES, KINDS, example, severity_range
+from acpc.contract import CHOICES, KINDS, about, example, severity_range
 from acpc_client import (
     AcpcClient,
     Checkpoint,
@@ -113,7 +112,7 @@ class List(Printed, Server):
             listed = []
             for choice in CHOICES:
                 cls = KINDS[choice.partition(":")[0]]
-                what = (inspect.getdoc(cls) or "").partition("\n")[0].replace("``", "")
+                what = about(cls).partition(". ")[0].removesuffix(".")
                 cells = {"range": severity_range(cls), "example": example(cls), "what": what}
                 listed.append({"shift": choice, **cells})
             render.listing(listed, _SHIFTS, self.form, dict)
