@@ -100,23 +100,3 @@ _GROUPING = r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)"
 
 def _without_groupings(query: str) -> str:
     return re.sub(_GROUPING, " ", query)
-
-
-def table(text: str, header: str) -> list[list[str]]:
-    """Rows of the Markdown table whose first header cell is ``header``, cells stripped."""
-    lines = text.splitlines()
-    start = next(i for i, line in enumerate(lines) if line.startswith(f"| {header} |"))
-    rows = []
-    for line in lines[start + 2 :]:
-        if not line.startswith("|"):
-            break
-        rows.append([cell.strip() for cell in line.strip().strip("|").split("|")])
-    return rows
-
-
-def instructions(path: Path) -> list[tuple[str, str]]:
-    """Instructions of a Dockerfile in order, continuation lines joined."""
-    lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
-    joined = re.sub(r"\\\n", " ", "\n".join(lines))
-    pairs = [line.split(None, 1) for line in joined.splitlines() if line.strip()]
-    return [(word.upper(), rest.strip()) for word, rest in pairs]

@@ -1,7 +1,10 @@
 """Compose file, Prometheus target and systemd unit agree with the server and with each other."""
 
+import importlib.util
+import json
 import re
 import shutil
+import tomllib
 from typing import Any
 
 import processes
@@ -92,12 +95,13 @@ def test_a_unit_leaves_a_service_few_rights(name: str) -> None:
     processes.run([*check, "--no-pager"])
 
 
-def test_the_server_is_confined() -> None:
-    server = SERVICES["server"]
-    assert server["read_only"] is True
-    assert server["cap_drop"] == ["ALL"]
-    data = [volume for volume in server["volumes"] if not volume.startswith("state:")]
-    assert all(volume.endswith(":ro") for volume in data)
+def test_the_image_starts_and_probes_the_server() -> None:
+    """Exec form: no shell stands between the container's signals and the server."""
+    recipe = (ROOT / "Dockerfile").read_text()
+    (command,) = json.loads(re.findall(r"^ENTRYPOINT (.*)", recipe, re.MULTILINE)[-1])
+    assert command in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+    python, flag, module = json.loads(re.findall(r"HEALTHCHECK[^[]*(\[.*\])", recipe)[-1])
+    assert (python, flag) == ("python", "-m") and importlib.util.find_spec(module)
 
 
 def test_prometheus_tells_alertmanager_and_alertmanager_has_a_receiver() -> None:

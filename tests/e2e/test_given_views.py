@@ -12,7 +12,6 @@ from acpc.contract import (
     CemBudget,
     DatasetAnchors,
     DriftStudy,
-    GeometryStudy,
     GivenViews,
     Perturbation,
     PlannerStudy,
@@ -96,7 +95,6 @@ def test_a_group_scores_as_the_draws_that_it_holds(client: AcpcClient, stored: A
     "study",
     [
         DriftStudy(shifts=(SHIFT,), draws=DRAWS, seed=SEED, groups=4),
-        GeometryStudy(shifts=(SHIFT,), draws=DRAWS, seed=SEED),
         PlannerStudy(shifts=(SHIFT,), draws=1, seed=SEED, budget=CemBudget(8, 2, 2)),
     ],
     ids=lambda study: study.kind,

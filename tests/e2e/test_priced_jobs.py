@@ -1,6 +1,5 @@
 """Law: what frames weigh as recorded decides whether a job is taken on, not what it then holds."""
 
-import threading
 from collections.abc import Iterator
 
 import grpc
@@ -10,7 +9,7 @@ from acpc.v1.anchor_service_pb2 import CreateAnchorSetRequest
 from job_world import JobCaller
 from served_world import never_written, write_world
 from server_process import ServerProcess
-from watching import holdings
+from watching import MIB, Resident, holdings
 
 MARGIN_MIB = 400
 
@@ -52,19 +51,8 @@ def test_a_job_of_large_frames_holds_few_of_them_as_numbers(
     served: tuple[ServerProcess, JobCaller],
 ) -> None:
     server, calls = served
-    over, seen = threading.Event(), [holdings(server.pid)["rss_mib"]]
-
-    def sample() -> None:
-        while not over.wait(0.02):
-            seen.append(holdings(server.pid)["rss_mib"])
-
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    try:
+    with Resident(server.pid, within=600) as memory:
         done = calls.finished(calls.submit(job("large.h5")).name)
-    finally:
-        over.set()
-        sampler.join()
     assert not done.HasField("error"), done.error
     # The raw frames of both anchors are 138 MiB; in float32 at their own size they were 1.9 GiB.
-    assert max(seen) - seen[0] < 138 + MARGIN_MIB
+    assert memory.highest < (138 + MARGIN_MIB) * MIB

@@ -15,10 +15,7 @@ import torch
 import wire
 from acpc.arrays import NDArray
 from acpc.contract import GaussianNoise
-from acpc_client import PoolCertificate
-from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
 from public_library import RELEASES, Kind, public_module, public_release, public_solver
 from reference_model import ReferenceModel
@@ -196,49 +193,3 @@ def test_the_librarys_own_model_is_certified_as_it_minimises(
     distinct = [item.certificate.distinct_candidates for item in hook.iterations[0]]
     assert (distinct[-1] < CANDIDATES / 2) == (kind == "CategoricalCEM")
     assert outputs["actions"].shape[:2] == (1, HORIZON)
-
-
-def numbers(answer: PoolCertificate) -> dict[str, Any]:
-    """Everything but whose it is, and when."""
-    named = answer.to_dict()
-    return {key: named[key] for key in named.keys() - {"request_id", "timing"}}
-
-
-@pytest.mark.parametrize("environments", [1, 2, 8])
-def test_environments_asked_about_at_once_get_the_answers_of_each_alone(
-    client: AcpcClient, release: str, environments: int
-) -> None:
-    """One whose goal is refused is denied alone; without "deny" its error ends the solve."""
-    pools, refused = [], 5
-
-    def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
-        pools.append(pool.numpy())
-        return torch.arange(float(pool.shape[1])).repeat(len(pool), 1)
-
-    def session(env: int) -> PlanSession:
-        goal = np.zeros(3, np.float32) if env == refused else wire.frames(1, seed=100 + env)[0]
-        view = {"perturbations": GaussianNoise(0.02), "draws": DRAWS, "seed": env}
-        return client.plan("lewm", wire.frames(1, seed=env), goal, elite_count=ELITES, **view)
-
-    sizes = {"num_samples": CANDIDATES, "topk": ELITES, "n_steps": STEPS["CEM"]}
-    shape = {"shape": (HORIZON, wire.WIDTH), "environments": environments}
-    info = {"pixels": torch.zeros(environments, 1)}
-
-    def solved(on_error: Literal["raise", "deny"]) -> CemCertificates:
-        hook = CemCertificates(session, on_error=on_error)
-        hook.attach(public_solver(rising, batch_size=environments, **shape, **sizes)).solve(info)
-        return hook
-
-    hook = solved("deny")
-    for env in range(environments):
-        answers = [item.certificate for item in hook.iterations[env]]
-        if env == refused:
-            assert answers == [None] * STEPS["CEM"]
-            assert all("goal.latent" in str(item.error) for item in hook.iterations[env])
-            continue
-        with session(env) as alone:
-            wanted = [numbers(alone.certify(pool[env])) for pool in pools]
-        assert [numbers(answer) for answer in answers] == wanted
-    if environments > refused:
-        with pytest.raises(InvalidArgument, match=r"goal\.latent"):
-            solved("raise")

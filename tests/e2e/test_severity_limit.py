@@ -26,7 +26,7 @@ def test_the_command_prints_the_limit_and_finds_its_jobs_again(
         "limit", "lewm", "--dataset", NAME, "--task", "tworoom", "--anchors", COUNT,
         "--protocol", "{thresholds: {ir: 1.0, sr: 1.0e-9}}", "--target", server.address,
     )  # fmt: skip
-    grid = acpc("--reference", "lewm-base", "--shift", "gaussian_noise:0.1,0.4",
+    grid = acpc("--reference", "lewm-base", "--shift", "gaussian_noise:0.2,0.4",
                 "--out", tmp_path / "limit.json", code=None)  # fmt: skip
     assert grid.exit_code in (0, 3), grid.output
     assert "lewm holds up to sigma" in grid.output and "verdict" in grid.output
@@ -36,7 +36,7 @@ def test_the_command_prints_the_limit_and_finds_its_jobs_again(
         kept = client.operations.get(point["operation"]).result()
         assert kept.verdict.outcome.name.lower() == point["outcome"]
         assert math.isclose(kept.verdict.score or 0.0, point["score"])
-    asked = ("--reference", "lewm-base", "--shift", "gaussian_noise:0.4", "--steps", "4")
+    asked = ("--reference", "lewm-base", "--shift", "gaussian_noise:0.4", "--steps", "2")
     names = [
         [point["operation"] for point in json.loads(done.stdout)["answer"]["points"]]
         for more in ((), (), ("--request-id", "anew"))

@@ -22,7 +22,6 @@ room,3072,0,lewm,measured.h5,tworoom
 maze,3072,0,pldm,measured.h5,tworoom
 """
 STUDIES = {
-    "drift": (ONE, "{groups: 4, horizon: 4, draws: 1}"),
     "planner": (
         TASKS,
         "{budget: {candidates: 8, elites: 2, iterations: 2, horizon: 3}}",
@@ -30,9 +29,7 @@ STUDIES = {
         "gaussian_noise:0.02,0.08",
     ),
     "geometry": (TWO, "{draws: 2, horizon: 2, perplexity: 5.0}"),
-    "sensitivity": (TWO, "{probes: 2, horizon: 2}"),
     "horizons": (TWO, "{draws: 2, horizon: 4, extra_horizons: [1, 2]}"),
-    "collapse": (TWO, "{draws: 2}"),
 }  # fmt: skip
 
 

@@ -9,10 +9,8 @@ from acpc.contract import (
     DatasetAnchors,
     DriftStudy,
     GaussianNoise,
-    GeometryStudy,
     PlannerStudy,
     ScoreProtocol,
-    SensitivityStudy,
 )
 from acpc.v1 import scoring_service_pb2
 from acpc.v1 import study_service_pb2 as pb
@@ -119,16 +117,13 @@ def test_a_set_gives_the_score_of_the_dataset_it_was_made_from(
     "study",
     [
         DriftStudy(SHIFTS, groups=2, horizon=3),
-        GeometryStudy(SHIFTS, horizon=3, draws=2),
-        SensitivityStudy(probes=2, horizon=3),
         PlannerStudy(SHIFTS, budget=BUDGET, history=3, goal_offset=3),
     ],
     ids=lambda study: type(study).__name__,
 )
 def test_a_set_gives_the_rows_of_the_dataset_it_was_made_from(
-    client: AcpcClient, stored: AnchorSet,
-    study: DriftStudy | GeometryStudy | SensitivityStudy | PlannerStudy,
-) -> None:  # fmt: skip
+    client: AcpcClient, stored: AnchorSet, study: DriftStudy | PlannerStudy
+) -> None:
     of_set, of_dataset = (
         client.run_study("lewm", anchors, study).result(timeout=GENEROUS_SECONDS)
         for anchors in (stored, SOURCE)

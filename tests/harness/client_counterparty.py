@@ -41,7 +41,6 @@ class Scripted(grpc.GenericRpcHandler):
     Attributes:
         requests: Every request that arrived, by method; None for a stream that is not noted.
         peers: Address each came from, by method.
-        callers: Header ``authorization`` of each, in order.
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
         callers: The authorization of each call, in order.
         refusals: Statuses to answer with before answering properly, by method; those of

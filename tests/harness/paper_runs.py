@@ -4,20 +4,16 @@ The models are small; their numbers are all different where they can be, so that
 another. The paper's code names the same classes ``jepa.JEPA`` and ``module.*``.
 """
 
-import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Literal
 
 import torch
 import yaml
-from dino_wm_reference import Sizes
-from example_scripts import EXAMPLES
 from public_library import public_module
 from torch import nn
 from transformers import ViTConfig, ViTModel
@@ -177,64 +173,6 @@ def paper_run(folder: Path, *, epochs: tuple[int, ...] = (1, 2), config: Any = N
     return model
 
 
-def two_room_run(folder: Path) -> None:
-    """The run of the example: its checkpoints in float16, as if they were two epochs of one run."""
-    checkpoints = folder.parent / "checkpoints"
-    tree = json.loads((checkpoints / "two-room-base/config.json").read_text())
-    folder.mkdir()
-    with paper_classes("lewm"):
-        for epoch, name in enumerate(("two-room-base", "two-room-augmented"), 1):
-            model = public_model(tree, old=True)
-            model.load_state_dict(torch.load(checkpoints / name / "weights.pt"))
-            torch.save(model.half(), folder / f"two-room_epoch_{epoch}_object.ckpt")
-    torch.save(model.state_dict(), folder / "two-room_weights.ckpt")
-    config = {"img_size": 32, "patch_size": 8, "output_model_name": "two-room",
-              "wm": {"type": "lewm", "history_size": 3, "embed_dim": 16, "action_dim": 2},
-              "predictor": {"depth": 2, "heads": 4, "mlp_dim": 128, "dim_head": 16},
-              "image_noise": {"type": "gaussian", "std": 0.16},
-              "data": {"dataset": {"name": "two-room", "frameskip": 5}}}  # fmt: skip
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, sort_keys=False))
-
-
-def dino_wm_run(folder: Path, sources: Path, sizes: Sizes) -> None:
-    """A run folder that dino_wm's own classes write, without the backbone, as they leave it out."""
-    sys.path.insert(0, str(sources))
-    torch.Tensor.to = _on_cpu(torch.Tensor.to)  # it asks for CUDA
-    vit, proprio = import_module("models.vit"), import_module("models.proprio")
-    torch.manual_seed(5)
-    parts: dict[str, Any] = {
-        "predictor": vit.ViTPredictor(
-            num_patches=sizes.grid**2, num_frames=sizes.frames, depth=sizes.depth, mlp_dim=40,
-            dim=sizes.width + sizes.slot + sizes.action[1], heads=sizes.heads, dropout=0.1,
-        ),
-    }  # fmt: skip
-    for name in ("action", "proprio"):
-        inputs, width = getattr(sizes, name)
-        parts[f"{name}_encoder"] = proprio.ProprioceptiveEmbedding(
-            num_frames=sizes.frames, in_chans=inputs, emb_dim=width
-        )
-    trained = parts["predictor"].parameters()
-    optimizer = torch.optim.AdamW(trained, lr=5e-4)
-    (folder / "checkpoints").mkdir(parents=True)
-    torch.save(
-        {"epoch": 3, **parts, "predictor_optimizer": optimizer},
-        folder / "checkpoints" / "model_3.pth",
-    )
-    config = {
-        "img_size": 16 * sizes.grid, "frameskip": 3, "concat_dim": 1, "num_hist": sizes.frames,
-        "num_pred": 1, "action_emb_dim": sizes.action[1], "num_action_repeat": 1,
-        "proprio_emb_dim": sizes.proprio[1], "num_proprio_repeat": 1,
-        "encoder": {"_target_": "models.dino.DinoV2Encoder", "name": "dinov2_vits14"},
-        "predictor": {"_target_": "models.vit.ViTPredictor", "depth": sizes.depth, "mlp_dim": 40,
-                      "heads": sizes.heads},
-    }  # fmt: skip
-    (folder / "hydra.yaml").write_text(json.dumps(config))
-
-
-def _on_cpu(to: Any) -> Any:
-    return lambda tensor, place, *rest: tensor if place == "cuda" else to(tensor, place, *rest)
-
-
 if __name__ == "__main__":  # writes the files of tests/server/importing/files
     target = Path(sys.argv[1])
     paper_run(target / "paper-run", epochs=(2,))
@@ -242,6 +180,3 @@ if __name__ == "__main__":  # writes the files of tests/server/importing/files
         pickled = world_model("pldm", old=True)
         torch.save(wrapped(pickled, "training", "idm"), target / "pldm_training_object.ckpt")
     torch.save(wrapped(world_model(), "compiled"), target / "lewm_compiled_object.ckpt")
-    two_room_run(EXAMPLES / "two_room" / "paper_run")
-    if sys.argv[2:]:  # a checkout of gaoyuezhou/dino_wm
-        dino_wm_run(target / "dino-wm", Path(sys.argv[2]), Sizes())

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from scipy import stats
 from synthetic_scores import covered
 
-NAMES = ("ir_raw", "ir_relative", "sr")
 PROTOCOL, FEW = ScoreProtocol(), EvidenceOptions(resamples=400)
 TRAJECTORIES = replace(FEW, population=Population.TRAJECTORIES)
 

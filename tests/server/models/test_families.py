@@ -11,7 +11,7 @@ from acpc_server.models import (
     CheckpointLimits,
     load_checkpoint,
 )
-from installed_package import install_module
+from example_scripts import install_module
 from public_checkpoint import write_checkpoint
 from torch import Tensor
 

@@ -15,7 +15,7 @@ from acpc.contract import (
 )  # fmt: skip
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
-from installed_package import install_module
+from example_scripts import install_module
 from pydantic import BaseModel, Field
 
 KEY = {"seed": 1, "anchor": 2, "draw": 3}
