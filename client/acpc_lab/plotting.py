@@ -19,7 +19,6 @@ from acpc.arrays import NDArray
 from acpc_lab.extras import load
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -153,14 +152,6 @@ def panels(
 def marker(index: int) -> str:
     """Marker of the index-th kind."""
     return MARKERS[index % len(MARKERS)]
-
-
-def swatch(text: str, colour: str, *, hollow: bool = False) -> Artist:
-    """A legend entry for what a colour means; a marker there would seem to mean something."""
-    patch: Artist = load("matplotlib.patches").Patch(
-        facecolor="none" if hollow else colour, edgecolor=colour, label=text
-    )
-    return patch
 
 
 def whisker(

@@ -10,11 +10,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from acpc_lab.plotting import styled
-from acpc_lab.studies import STUDIES, Evidence, paper
-from acpc_lab.studies.collapse import collapse_figure
+from acpc_lab.studies import STUDIES, Evidence, horizons, paper
 from acpc_lab.studies.drift import drift_errors
-from acpc_lab.studies.horizons import horizon_ratios
-from acpc_lab.studies.shifts import shift_scatter
+from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.thresholds import splits
 
 HERE = Path(__file__).parent
@@ -23,14 +21,15 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Write one SVG per page."""
     with styled():
-        pairs = Evidence.of(STUDIES["shifts"], paper.shift_rows()).summary.pairs
-        lines = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).summary.checkpoints
+        printed = horizons.HorizonSummary(8, 0.90, paper.ir_reductions(), 0.09)
+        collapse = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).figures()
+        ratios = next(part for part in horizons.shown(printed) if not isinstance(part, str))
         figures = {
             "thresholds": splits(paper.splits()),
-            "shifts": shift_scatter(pairs),
+            "shifts": Evidence.of(STUDIES["shifts"], paper.shift_rows()).figures()["bars"],
             "drift": drift_errors(paper.drift_cells()),
-            "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.90),
-            "collapse": collapse_figure(lines),
+            "horizons": by_row(ratios),
+            "collapse": collapse["checkpoints"],
         }
         for name, figure in figures.items():
             figure.savefig(

@@ -19,7 +19,13 @@ from acpc_server.importing import Run, find_run, find_runs
 
 OUT = Console(soft_wrap=True, highlight=False, markup=False, emoji=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False, markup=False, emoji=False)
-
+# What every program of the server's is made with.
+PROGRAM: dict[str, Any] = {
+    "cls": CommandGroup,
+    "pretty_exceptions_enable": False,
+    "rich_markup_mode": "markdown",
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
 
 Asked = Mapping[str, int | str | None]
 Config = Annotated[
@@ -193,18 +199,19 @@ def answered(app: typer.Typer) -> None:
         sys.exit(1)
 
 
-def _plain_flags(command: Any) -> None:  # noqa: ANN401 - of the click that typer brings
+def _plain_flags(command: Any, parent: Any = None) -> None:  # noqa: ANN401 - click's, of typer
     """Leave out of helps that a flag is a truth value, which newer releases of typer write."""
-    for param in command.get_params(command.context_class(command)):
+    context = command.context_class(command, parent=parent, **command.context_settings)
+    for param in command.get_params(context):
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
     for inner in getattr(command, "commands", {}).values():
-        _plain_flags(inner)
+        _plain_flags(inner, context)
 
 
 def main() -> None:
     """Entry point of ``acpc-server import``, which loads less than the other commands."""
-    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False, rich_markup_mode="markdown")
+    app = typer.Typer(**PROGRAM)
     app.callback()(lambda: None)
     app.command("import")(import_run)
     answered(app)

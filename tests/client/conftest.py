@@ -10,7 +10,8 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.errors import AcpcError
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
-from client_fixtures import blocks, counterparty, history, target, unused_target
+from client_counterparty import Counterparty
+from client_fixtures import counterparty, target, unused_target
 from waiting import GENEROUS_SECONDS
 
 QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
@@ -19,8 +20,8 @@ QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
 class SyncSide:
     """The blocking client."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, target: str, server: Any = None) -> None:
+        self.target, self.server = target, server
 
     def ask(self, question: Callable[[Any], Any], **options: Any) -> Any:
         with AcpcClient(self.target, **{"retry": QUICK, **options}) as client:
@@ -53,8 +54,8 @@ class SyncSide:
 class AsyncSide:
     """The asyncio client, each question in a loop of its own."""
 
-    def __init__(self, target: str) -> None:
-        self.target = target
+    def __init__(self, target: str, server: Any = None) -> None:
+        self.target, self.server = target, server
 
     def _within(self, body: Callable[[Any], Any], options: dict[str, Any]) -> Any:
         async def run() -> Any:
@@ -101,5 +102,6 @@ def side_of(request: pytest.FixtureRequest) -> Any:
 
 
 @pytest.fixture
-def side(side_of: Any, target: str) -> Any:
-    return side_of(target)
+def side(side_of: Any, target: str, counterparty: Counterparty) -> Any:
+    """A client, and the scripted server that it asks."""
+    return side_of(target, counterparty)

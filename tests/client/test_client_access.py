@@ -1,4 +1,4 @@
-"""Who a client says it is: its token on every call, and never in plain text to another host."""
+"""Who a client says it is, and to whom: tokens, targets, TLS."""
 
 import logging
 import os
@@ -7,68 +7,45 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-import numpy as np
 import pytest
 from acpc.contract import Identity
 from acpc_client import (
     AcpcClient,
     AsyncAcpcClient,
     Pair,
+    RetryPolicy,
     Tls,
     access_from_environment,
     make_access,
 )
-from acpc_client.errors import ArgumentError
+from acpc_client.errors import ArgumentError, ServerAway
 from acpc_client.transport.access import is_local, resolved
-from client_counterparty import Counterparty
+from client_counterparty import Counterparty, served
+from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, status
+from credentials import Authority
 
 WORD = "acpc_0123456789ab_very-secret"
 
 
-class Witness(Counterparty):
-    """Notes who calls.
-
-    Attributes:
-        callers: The header of each call, in order.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.callers: list[Any] = []
-
-    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
-        super()._begin(method, request, context)
-
-
-@pytest.fixture
-def counterparty() -> Witness:
-    return Witness()
-
-
-def test_every_kind_of_call_carries_the_token(
-    side: Any, counterparty: Witness, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    pair = Pair(history, blocks, Identity())
+def test_every_kind_of_call_carries_the_token(side: Any) -> None:
+    pair = Pair(HISTORY, BLOCKS, Identity())
     side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
     side.collect(lambda client: client.compare_pairs("a", [pair]), token=WORD)
-    counterparty.script.append(
+    side.server.script.append(
         operation("operations/1", error=status(grpc.StatusCode.CANCELLED, "gone"))
     )
     side.collect(lambda client: client.operations.watch("operations/1"), token=WORD)
     plan = {
-        "checkpoint": "a", "history": history, "goal": history[0],
-        "past_blocks": blocks[:2], "perturbations": Identity(),
+        "checkpoint": "a", "history": HISTORY, "goal": HISTORY[0],
+        "past_blocks": BLOCKS[:2], "perturbations": Identity(),
     }  # fmt: skip
-    side.converse(plan, lambda session: session.certify(blocks[None]), token=WORD)
-    assert len(counterparty.callers) >= 5
-    assert set(counterparty.callers) == {f"Bearer {WORD}"}
+    side.converse(plan, lambda session: session.certify(BLOCKS[None]), token=WORD)
+    assert len(side.server.callers) >= 5
+    assert set(side.server.callers) == {f"Bearer {WORD}"}
 
 
-def test_a_file_is_read_again_when_it_changes(
-    side: Any, counterparty: Witness, tmp_path: Path
-) -> None:
+def test_a_file_is_read_again_when_it_changes(side: Any, tmp_path: Path) -> None:
     file, fresh = tmp_path / "token", tmp_path / "fresh"
     file.write_text("one\n")
 
@@ -83,7 +60,7 @@ def test_a_file_is_read_again_when_it_changes(
         file.unlink()
         with pytest.raises(ArgumentError, match=r"token: cannot read .*token: No such file"):
             client.checkpoints.get("a")
-    assert counterparty.callers == ["Bearer one", "Bearer two"]
+    assert side.server.callers == ["Bearer one", "Bearer two"]
 
 
 @pytest.mark.parametrize("target", ["gpu:1", "dns:///gpu:1", "10.0.0.1:1,127.0.0.1:1"])
@@ -96,13 +73,13 @@ def test_a_token_is_not_sent_in_plain_text_to_another_host(side_of: Any, target:
 
 
 def test_what_is_meant_for_this_host_goes_by_no_proxy(
-    side: Any, counterparty: Witness, monkeypatch: pytest.MonkeyPatch
+    side: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("no_proxy", "NO_PROXY", "no_grpc_proxy"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     side.ask(lambda client: client.checkpoints.get("a"), token=WORD)
-    assert counterparty.callers == [f"Bearer {WORD}"]
+    assert side.server.callers == [f"Bearer {WORD}"]
 
 
 @pytest.mark.parametrize("token", ["", "two words", "line\nbreak", "späth"])
@@ -201,3 +178,72 @@ def test_an_option_of_a_wrong_type_is_named_when_the_client_is_made(
         kind(**{"target": "localhost:1", **options})
     assert raised.value.field == field
     assert "secret" not in str(raised.value)
+
+
+def get(client: Any) -> Any:
+    return client.checkpoints.get("a")
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of a certificate that is not good for an address, its key, and another authority."""
+    folder = tmp_path_factory.mktemp("tls")
+    Authority().issue("test", dns=("localhost",)).write(folder, "cert")
+    (folder / "other").write_bytes(Authority().pem)
+    return folder
+
+
+def credentials(files: Path, mutual: bool = False) -> grpc.ServerCredentials:
+    key, pem = ((files / f"cert.{suffix}").read_bytes() for suffix in ("key", "pem"))
+    trusted = pem if mutual else None
+    return grpc.ssl_server_credentials([(key, pem)], trusted, require_client_auth=mutual)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("host", ["localhost", "ipv4:127.0.0.1"])
+def test_the_right_authority_lets_the_call_through(side_of: Any, files: Path, host: str) -> None:
+    """For an address the name in the certificate may be given."""
+    tls = Tls(files / "cert.pem", server_name=None if host == "localhost" else "localhost")
+    with served(Counterparty(), credentials(files)) as target:
+        assert side_of(target.replace("localhost", host)).ask(get, tls=tls).name == "a"
+
+
+@pytest.mark.process
+def test_a_certificate_of_the_clients_own_lets_it_in(side_of: Any, files: Path) -> None:
+    pem, key = files / "cert.pem", files / "cert.key"
+    with served(Counterparty(), credentials(files, mutual=True)) as target:
+        with pytest.raises(ServerAway, match="ACPC_CLIENT_CERTIFICATE"):
+            side_of(target).ask(get, tls=Tls(pem), retry=RetryPolicy(attempts=1))
+        assert side_of(target).ask(get, tls=Tls(pem, pem, key)).name == "a"
+
+
+NO_TLS, OTHER = "if it speaks TLS, set ACPC_TLS_CA", "check ACPC_TLS_CA and ACPC_TLS_NAME"
+GOOD = {"ca_file": "cert.pem", "server_name": "localhost"}
+MISTAKES: dict[str, tuple[bool, dict[str, str] | None, str]] = {
+    "no TLS at a port of TLS": (True, None, NO_TLS),
+    "TLS at a port of plain text": (False, GOOD, OTHER),
+    "another authority": (True, GOOD | {"ca_file": "other"}, OTHER),
+    "another name": (True, GOOD | {"server_name": "a.b"}, OTHER),
+}
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("case", MISTAKES)
+def test_a_mistake_about_tls_is_one_sentence(
+    side_of: Any, case: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_tls, given, words = MISTAKES[case]
+    monkeypatch.chdir(files)
+    with served(Counterparty(), credentials(files) if of_tls else None) as target:
+        address = f"127.0.0.1:{target.rpartition(':')[2]}"
+        tls = None if given is None else Tls(**given)
+        with pytest.raises(ServerAway, match=words) as raised:
+            side_of(address).ask(get, tls=tls, retry=RetryPolicy(attempts=1))
+    assert not re.search(r"ipv4:|\n|SSL_|try again|last error", raised.value.message)
+
+
+def test_unreadable_or_half_given_files_are_refused_by_name(side_of: Any, tmp_path: Path) -> None:
+    with pytest.raises(ArgumentError, match=r"tls\.ca_file: cannot read .*missing\.pem"):
+        side_of("localhost:1").ask(None, tls=Tls(ca_file=tmp_path / "missing.pem"))
+    with pytest.raises(ArgumentError, match="both certificate_file and key_file"):
+        side_of("localhost:1").ask(None, tls=Tls(key_file=tmp_path / "key.pem"))

@@ -25,14 +25,10 @@ LARGE = (420, 420)
 
 
 @pytest.fixture
-def store() -> AnchorCounterparty:
-    return AnchorCounterparty()
-
-
-@pytest.fixture
-def side(side_of: Any, store: AnchorCounterparty) -> Iterator[Any]:
+def side(side_of: Any) -> Iterator[Any]:
+    store = AnchorCounterparty()
     with served(store) as target:
-        yield side_of(target)
+        yield side_of(target, store)
 
 
 def anchors(**changed: Any) -> AnchorArrays:
@@ -43,7 +39,7 @@ def upload(side: Any, given: Any, **options: Any) -> Any:
     return side.ask(lambda client: client.anchors.upload(given, **options))
 
 
-def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCounterparty) -> None:
+def test_whole_arrays_are_sent_in_shards_and_streams(side: Any) -> None:
     told: list[UploadProgress] = []
     steps = anchor_wire.STEPS
     grey = np.broadcast_to(np.arange(16, dtype=np.uint8)[:, None, None, None, None],
@@ -55,11 +51,11 @@ def test_whole_arrays_are_sent_in_shards_and_streams(side: Any, store: AnchorCou
     assert stored.digest == anchor_wire.digest(large) == digest_of(given)
     assert (stored.anchors, stored.description) == (16, "mine")
     assert (stored.history, stored.horizon) == (anchor_wire.HISTORY, anchor_wire.HORIZON)
-    assert [shard.offset for shard in store.shards] == list(range(0, 16, 3))
-    assert len(store.headers) == len(told) - 1 == 2
-    assert {header.expected_digest for header in store.headers} == {stored.digest}
+    assert [shard.offset for shard in side.server.shards] == list(range(0, 16, 3))
+    assert len(side.server.headers) == len(told) - 1 == 2
+    assert {header.expected_digest for header in side.server.headers} == {stored.digest}
     assert [progress.stored for progress in told] == sorted({p.stored for p in told})
-    assert told[-1].sent_bytes == sum(shard.ByteSize() for shard in store.shards)
+    assert told[-1].sent_bytes == sum(shard.ByteSize() for shard in side.server.shards)
 
 
 def refusal(code: str, reason: str = "", retry: float | None = None) -> Any:
@@ -84,37 +80,33 @@ LASTING = [
 ]
 
 
-def test_what_passes_is_waited_for(side: Any, store: AnchorCounterparty) -> None:
+def test_what_passes_is_waited_for(side: Any) -> None:
     """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
-    store.refusals.extend(PASSING)
+    side.server.refusals.extend(PASSING)
     assert upload(side, anchors()).digest == DIGEST
-    assert [shard.offset for shard in store.shards] == [0]
-    assert {shard.frame_compression for shard in store.shards} == {pb.COMPRESSION_ZLIB}
-    assert len(store.headers) == 1 + len(PASSING)
-    assert len({header.request_id for header in store.headers}) == 1
+    assert [shard.offset for shard in side.server.shards] == [0]
+    assert {shard.frame_compression for shard in side.server.shards} == {pb.COMPRESSION_ZLIB}
+    assert len(side.server.headers) == 1 + len(PASSING)
+    assert len({header.request_id for header in side.server.headers}) == 1
 
 
 @pytest.mark.parametrize("refused", LASTING, ids=lambda refused: str(refused.code))
-def test_what_does_not_pass_is_raised_with_the_uploads_name(
-    side: Any, store: AnchorCounterparty, refused: Any
-) -> None:
-    store.refusals.append(refused)
+def test_what_does_not_pass_is_raised_with_the_uploads_name(side: Any, refused: Any) -> None:
+    side.server.refusals.append(refused)
     with pytest.raises(errors.AcpcError, match="told to") as caught:
         upload(side, anchors(), request_id="named")
     assert caught.value.request_id == "named"
-    assert len(store.headers) == 1
+    assert len(side.server.headers) == 1
 
 
-def test_an_upload_that_the_server_forgot_begins_again(
-    side: Any, store: AnchorCounterparty
-) -> None:
-    store.forgets = 1
+def test_an_upload_that_the_server_forgot_begins_again(side: Any) -> None:
+    side.server.forgets = 1
     assert upload(side, anchors()).digest == DIGEST
-    assert [shard.offset for shard in store.shards] == [0, 0]
+    assert [shard.offset for shard in side.server.shards] == [0, 0]
 
 
-def test_a_set_that_is_not_what_was_sent_is_refused(side: Any, store: AnchorCounterparty) -> None:
-    store.lies = True
+def test_a_set_that_is_not_what_was_sent_is_refused(side: Any) -> None:
+    side.server.lies = True
     with pytest.raises(errors.DataLoss, match=f"has digest {DIGEST}"):
         upload(side, anchors())
 
@@ -131,7 +123,7 @@ class Unreadable:
         return ARRAYS["frames"][part]
 
 
-def test_what_the_callers_arrays_raise_is_raised(side: Any, store: AnchorCounterparty) -> None:
+def test_what_the_callers_arrays_raise_is_raised(side: Any) -> None:
     with pytest.raises(ZeroDivisionError):
         upload(side, anchors(frames=Unreadable()))
 

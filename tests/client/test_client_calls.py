@@ -1,6 +1,8 @@
 """What arrives at the server, and what comes back, on both sides."""
 
 import asyncio
+import inspect
+from collections.abc import Callable
 from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
@@ -9,90 +11,187 @@ import grpc
 import numpy as np
 import pytest
 from acpc.contract import (
+    CemBudget,
+    CemReturn,
     CheckpointRef,
     CostReduction,
     DatasetAnchors,
     DatasetFile,
+    DriftStudy,
     GaussianBlur,
     GaussianNoise,
-    Identity,
+    GeometryStudy,
     NumericMode,
+    PlannerStudy,
     ScoreProtocol,
+    SensitivityStudy,
     TaskSummary,
     Thresholds,
 )
+from acpc.v1 import anchor_service_pb2, receipt_pb2, study_service_pb2
 from acpc.v1 import diagnostic_service_pb2 as diagnostics
-from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AcpcClient, AsyncAcpcClient, CheckpointState, JobState, Outcome
-from acpc_client.errors import ArgumentError, Internal
-from client_counterparty import Counterparty
-from client_messages import operation, score_response, tensor
+from acpc_client import (
+    AcpcClient,
+    AsyncAcpcClient,
+    CheckpointState,
+    JobState,
+    Operation,
+    Outcome,
+    StudyResult,
+)
+from acpc_client.errors import ArgumentError, Internal, MalformedAnswer
+from client_fixtures import BLOCKS, HISTORY
+from client_messages import operation, score_response, study_operation, study_response, tensor
+from google.longrunning import operations_pb2
+from waiting import GENEROUS_SECONDS
 
 ANCHORS = DatasetAnchors("tworoom.h5", "tworoom", count=20)
+SOURCE = anchor_service_pb2.DatasetAnchors(dataset="tworoom.h5", task="tworoom", count=20)
+NOISE, SIGMA = GaussianNoise(0.08), {"gaussian_noise": {"sigma": 0.08}}
+BLUR = {"gaussian_blur": {"kernel_size": 15}}
+POOL, LATENT = np.ones((5, 3, 2), np.float32), np.zeros(6, np.float32)
+NAME, SET = "operations/mine", "a" * 64
+A, MINE = {"checkpoint": {"name": "a"}}, {"request_id": "mine"}
+NUMBERS = {"draws": 3, "seed": 4, "sampling_seed": 2**63, "history": 3, "goal_offset": 7}
+BUDGET = {"candidates": 32, "elites": 4, "iterations": 6, "horizon": 3}
 
 
-def test_compare_pair_sends_bytes_and_specs(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    views = {"perturbations": [GaussianNoise(0.08), GaussianBlur(15)], "draws": 2, "anchor": 7}
-    given = {"observed_future": history[:2], "weights": np.array([0.25, 0.75])}
-    given |= {"seed": 2**64 - 1, "numeric_mode": NumericMode.FP32, "request_id": "mine"}
-    ref = CheckpointRef("a", "w.pt", "d" * 64)
-    answer = side.ask(
-        lambda client: client.compare_pair(
-            ref, history, blocks.astype(np.float64), **views, **given
-        )
-    )
-    specs = [{"gaussian_noise": {"sigma": 0.08}}, {"gaussian_blur": {"kernel_size": 15}}]
-    (sent,) = counterparty.requests["ComparePair"]
-    assert sent == diagnostics.ComparePairRequest(
-        checkpoint={"name": "a", "weights": "w.pt", "digest": "d" * 64}, request_id="mine",
-        history=tensor(history), action_blocks=tensor(blocks), weights=[0.25, 0.75],
-        observed_future=tensor(history[:2]), numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
-        perturbations={"specs": specs, "draws": 2, "seed": 2**64 - 1, "anchor": 7},
+def pool(goal: np.ndarray, kind: str) -> tuple[Any, str, Any]:
+    return (
+        lambda client: client.certify_pool(
+            "a", HISTORY, POOL, goal, past_blocks=BLOCKS[:2], elite_count=2, perturbations=NOISE,
+            cost_reduction=CostReduction.MEAN, endpoint_tolerance=1e-6, **MINE,
+        ),
+        "CertifyPool",
+        diagnostics.CertifyPoolRequest(
+            **A, history=tensor(HISTORY), past_blocks=tensor(BLOCKS[:2]), candidates=tensor(POOL),
+            goal={kind: tensor(goal)}, elite_count=2, cost_reduction=CostReduction.MEAN,
+            perturbations={"specs": [SIGMA], "draws": 1}, endpoint_tolerance=1e-6, **MINE,
+        ),
     )  # fmt: skip
+
+
+def study(asked: Any, name: str, **fields: Any) -> tuple[Any, str, Any]:
+    """A study; of one that is silent nothing is sent: the server fills in the paper's protocol."""
+    return (
+        lambda client: client.run_study("a", SET, asked, **MINE),
+        "RunStudy",
+        study_service_pb2.RunStudyRequest(**A, anchor_set=SET, **{name: fields}, **MINE),
+    )
+
+
+# A call, its method, and the message that arrives.
+SENT: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
+    "pair": (
+        lambda client: client.compare_pair(
+            CheckpointRef("a", "w.pt", "d" * 64), HISTORY, BLOCKS.astype(np.float64),
+            perturbations=[NOISE, GaussianBlur(15)], draws=2, anchor=7, seed=2**64 - 1,
+            observed_future=HISTORY[:2], weights=np.array([0.25, 0.75]),
+            numeric_mode=NumericMode.FP32, **MINE,
+        ),
+        "ComparePair",
+        diagnostics.ComparePairRequest(
+            checkpoint={"name": "a", "weights": "w.pt", "digest": "d" * 64}, **MINE,
+            history=tensor(HISTORY), action_blocks=tensor(BLOCKS), weights=[0.25, 0.75],
+            observed_future=tensor(HISTORY[:2]), numeric_mode=receipt_pb2.NUMERIC_MODE_FP32,
+            perturbations={"specs": [SIGMA, BLUR], "draws": 2, "seed": 2**64 - 1, "anchor": 7},
+        ),
+    ),
+    "views of the caller's own": (
+        lambda client: client.compare_pair("a", HISTORY, BLOCKS, views=HISTORY[None], **MINE),
+        "ComparePair",
+        diagnostics.ComparePairRequest(
+            **A, history=tensor(HISTORY), action_blocks=tensor(BLOCKS),
+            explicit_views=tensor(HISTORY[None]), **MINE,
+        ),
+    ),
+    "pool, goal a frame": pool(np.zeros((4, 5, 3), np.uint8), "frame"),
+    "pool, goal a latent": pool(LATENT, "latent"),
+    "paired plans": (
+        lambda client: client.plan_paired(
+            "a", HISTORY, LATENT, perturbations=NOISE, budget=CemBudget(32, 4, 6, 3), draws=2,
+            past_blocks=BLOCKS[:2], sampling_seed=11, returns=CemReturn.BEST, **MINE,
+        ),
+        "PlanPaired",
+        diagnostics.PlanPairedRequest(
+            **A, history=tensor(HISTORY), goal={"latent": tensor(LATENT)}, budget=BUDGET,
+            past_blocks=tensor(BLOCKS[:2]), perturbations={"specs": [SIGMA], "draws": 2},
+            sampling_seed=11, returns=CemReturn.BEST, **MINE,
+        ),
+    ),
+    "score": (
+        lambda client: client.score_checkpoint(
+            "trained", ANCHORS, NOISE, reference="plain", thresholds=Thresholds(ir=0.2),
+            protocol=ScoreProtocol(draws=3, extra_horizons=(1, 4)), **MINE,
+        ),
+        "ScoreCheckpoint",
+        pb.ScoreCheckpointRequest(
+            checkpoint={"name": "trained"}, reference={"name": "plain"}, dataset=SOURCE,
+            perturbation=SIGMA, thresholds={"ir": 0.2},
+            protocol={"draws": 3, "extra_horizons": [1, 4]}, **MINE,
+        ),
+    ),
+    "previews": (
+        lambda client: client.preview_anchors(NAME, [5, 2], draw=3),
+        "PreviewAnchors", pb.PreviewAnchorsRequest(name=NAME, anchors=[5, 2], draw=3),
+    ),
+    "cancel": (
+        lambda client: client.operations.cancel(NAME),
+        "CancelOperation", operations_pb2.CancelOperationRequest(name=NAME),
+    ),
+    "delete": (
+        lambda client: client.operations.delete(NAME),
+        "DeleteOperation", operations_pb2.DeleteOperationRequest(name=NAME),
+    ),
+    "drift": study(DriftStudy(), "drift"),
+    "geometry": study(GeometryStudy(), "geometry"),
+    "planner": study(PlannerStudy(), "planner"),
+    "sensitivity": study(SensitivityStudy(), "sensitivity"),
+    "sensitivity, told": study(
+        SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5), "sensitivity",
+        probes=2, seed=1, horizon=3, step=0.5,
+    ),
+    "planner, told": study(
+        PlannerStudy(
+            [NOISE, GaussianBlur(15)], budget=CemBudget(32, 4, 6, 3), returns=CemReturn.BEST,
+            cost_reduction=CostReduction.SUM, **NUMBERS,
+        ),
+        "planner", shifts=[SIGMA, BLUR], budget=BUDGET, **NUMBERS,
+        cost_reduction=diagnostics.COST_REDUCTION_SUM, returns=diagnostics.CEM_RETURN_BEST,
+    ),
+    "study of a dataset": (
+        lambda client: client.run_study(
+            "a", ANCHORS, GeometryStudy(), numeric_mode=NumericMode.FP32, **MINE
+        ),
+        "RunStudy",
+        study_service_pb2.RunStudyRequest(
+            **A, dataset=SOURCE, geometry={}, numeric_mode=receipt_pb2.NUMERIC_MODE_FP32, **MINE
+        ),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SENT)
+def test_what_is_asked_arrives(case: str, side: Any) -> None:
+    call, method, message = SENT[case]
+    side.ask(call)
+    assert side.server.requests[method] == [message]
+
+
+def test_a_comparison_is_read(side: Any) -> None:
+    answer = side.ask(SENT["pair"][0])
     assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]
     assert answer.results[0].step_distances == (1.25, 1.75)
     assert answer.results[0].error_drift.bound == 1.5
     assert answer.timing.compute == 1.5
     assert answer.receipt.numeric_mode is NumericMode.FP32
+    (own,) = side.ask(SENT["views of the caller's own"][0]).results
+    assert (own.draw, own.error_drift) == (0, None)
 
 
-def test_views_of_the_callers_own_travel_as_frames(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
-    views = np.stack([history, 255 - history])
-    answer = side.ask(lambda client: client.compare_pair("a", history, blocks, views=views))
-    (sent,) = counterparty.requests["ComparePair"]
-    assert sent.explicit_views.data == views.tobytes()
-    assert not sent.HasField("observed_future")
-    assert [(r.draw, r.error_drift) for r in answer.results] == [(0, None), (1, None)]
-
-
-@pytest.mark.parametrize(
-    ("goal", "kind"),
-    [(np.zeros((4, 5, 3), np.uint8), "frame"), (np.zeros(6, np.float32), "latent")],
-)
-def test_certify_pool(
-    goal: np.ndarray, kind: str, side: Any, counterparty: Counterparty,
-    history: np.ndarray, blocks: np.ndarray,
-) -> None:  # fmt: skip
-    candidates = np.ones((5, 3, 2), np.float32)
-    answer = side.ask(
-        lambda client: client.certify_pool(
-            "a", history, candidates, goal, past_blocks=blocks[:2], elite_count=2,
-            perturbations=GaussianNoise(0.08), cost_reduction=CostReduction.MEAN,
-            endpoint_tolerance=1e-6,
-        )
-    )  # fmt: skip
-    (sent,) = counterparty.requests["CertifyPool"]
-    assert sent == diagnostics.CertifyPoolRequest(
-        checkpoint={"name": "a"}, history=tensor(history), past_blocks=tensor(blocks[:2]),
-        candidates=tensor(candidates), goal={kind: tensor(goal)}, elite_count=2,
-        perturbations={"specs": [{"gaussian_noise": {"sigma": 0.08}}], "draws": 1},
-        cost_reduction=CostReduction.MEAN, endpoint_tolerance=1e-6, request_id=sent.request_id,
-    )  # fmt: skip
+def test_a_certificate_is_read(side: Any) -> None:
+    answer = side.ask(SENT["pool, goal a latent"][0])
     assert np.array_equal(answer.clean_costs, np.arange(5.0))
     (view,) = answer.views
     assert view.top1.certified
@@ -102,95 +201,124 @@ def test_certify_pool(
     assert answer.certified_severities[0].elite is None
 
 
-def test_a_score_has_verdict_and_values(side: Any, counterparty: Counterparty) -> None:
-    done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
-    counterparty.script.extend([operation("operations/mine", 1), done])
-    score = side.score(
-        "trained", ANCHORS, GaussianNoise(0.08), reference="plain", request_id="mine",
-        protocol=ScoreProtocol(draws=3, extra_horizons=(1, 4)), thresholds=Thresholds(ir=0.2),
-    )  # fmt: skip
-    (sent,) = counterparty.requests["ScoreCheckpoint"]
-    assert sent == pb.ScoreCheckpointRequest(
-        checkpoint={"name": "trained"}, reference={"name": "plain"}, request_id="mine",
-        dataset={"dataset": "tworoom.h5", "task": "tworoom", "count": 20},
-        perturbation={"gaussian_noise": {"sigma": 0.08}}, thresholds={"ir": 0.2},
-        protocol={"draws": 3, "extra_horizons": [1, 4]},
-    )  # fmt: skip
-    assert counterparty.requests["WatchOperation"][0].name == "operations/mine"
+def test_paired_plans_are_read(side: Any) -> None:
+    answer = side.ask(SENT["paired plans"][0])
+    assert answer.clean_plan.shape == (3, 2)
+    same, other = answer.views
+    assert same.certified and same.first_divergence is None
+    assert len(same.iterations) == 6
+    assert same.iterations[0].elite.margin == 0.25
+    assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
+    assert answer.receipt.device == "cpu"
+
+
+def test_previews_are_read_by_name_or_by_job(side: Any) -> None:
+    found = side.ask(SENT["previews"][0])
+    assert [preview.anchor for preview in found] == [5, 2]
+    assert (found[0].clean == 5).all() and (found[1].perturbed == 3).all()
+    assert found[0].partner.shape == (1, 2, 4, 3) and found[1].partner is None
+    job = side.ask(lambda client: client.operations.get(NAME))
+    side.ask(lambda client: client.preview_anchors(job, np.array([7])))
+    sent = side.server.requests["PreviewAnchors"][1]
+    assert (sent.name, list(sent.anchors), sent.draw) == (NAME, [7], 0)
+    with pytest.raises(ArgumentError, match="anchors: found -1"):
+        side.ask(lambda client: client.preview_anchors(NAME, [-1]))
+
+
+def test_a_score_has_verdict_and_values(side: Any) -> None:
+    done = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
+    side.server.script.extend([operation(NAME, 1), done])
+    score = side.score("trained", ANCHORS, NOISE, **MINE)
+    assert side.server.requests["WatchOperation"][0].name == NAME
     assert score.verdict.outcome is Outcome.PASSED
     assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
 
-def test_progress_is_one_line_of_stderr(
-    target: str, counterparty: Counterparty, capsys: pytest.CaptureFixture[str]
+ROWS = study_service_pb2.RunStudyRequest(
+    checkpoint={"name": "trained", "digest": "d" * 64}, dataset=SOURCE,
+    geometry={"seed": 2**64 - 1, "draws": 3},
+)  # fmt: skip
+COLUMNS = {
+    "anchor": np.array([7, 2**62], np.int64),
+    "encoder_radius": np.array([0.1, np.nan]),
+    "encoder_disjoint": np.array([True, False]),
+}
+
+
+@pytest.mark.parametrize("told", [False, True], ids=["bar", "function"])
+def test_a_job_waits_for_its_rows_and_the_wait_is_shown(
+    side: Any, capsys: pytest.CaptureFixture[str], told: bool
 ) -> None:
-    done = operation("operations/mine", 4, response=score_response(pb.OUTCOME_PASSED))
-    counterparty.script.extend([operation("operations/mine", 1), done])
-    with AcpcClient(target) as client:
-        client.score_checkpoint("a", ANCHORS, GaussianNoise(0.08)).result(progress=True)
+    response = study_response(ROWS, COLUMNS)
+    done = study_operation(NAME, ROWS, response=response)
+    side.server.script.extend([study_operation(NAME, ROWS), done])
+    seen: list[Operation] = []
+    progress = seen.append if told else True
+
+    def ask(client: Any) -> Any:
+        job = client.run_study("trained", ANCHORS, GeometryStudy(), **MINE)
+        if not inspect.isawaitable(job):
+            assert job.name == NAME and job.submitted.checkpoint.name == "trained"
+            assert (job.submitted.state, job.submitted.attempts) == (JobState.RUNNING, 2)
+            return job.result(GENEROUS_SECONDS, progress=progress)
+
+        async def wait() -> StudyResult:
+            result: StudyResult = await (await job).result(GENEROUS_SECONDS, progress=progress)
+            return result
+
+        return wait()
+
+    assert side.ask(ask) == StudyResult.from_message(response)
     shown = capsys.readouterr().err
-    assert shown.startswith("\r[") and "] 4/4 done" in shown
-    assert shown.endswith("\n") and shown.count("\n") == 1
+    if told:
+        assert (seen[-1].done, shown) == (True, "")
+    else:
+        assert shown.startswith("\r[") and shown.rstrip().endswith("0/0 done")
+        assert shown.endswith("\n") and shown.count("\n") == 1
 
 
-def test_previews_are_asked_for_by_name_or_by_job(side: Any, counterparty: Counterparty) -> None:
-    name = "operations/mine"
-    found = side.ask(lambda client: client.preview_anchors(name, [5, 2], draw=3))
-    assert [preview.anchor for preview in found] == [5, 2]
-    assert (found[0].clean == 5).all()
-    assert (found[1].perturbed == 3).all()
-    assert found[0].partner.shape == (1, 2, 4, 3)
-    assert found[1].partner is None
-    job = side.ask(lambda client: client.operations.get(name))
-    side.ask(lambda client: client.preview_anchors(job, np.array([7])))
-    first, second = counterparty.requests["PreviewAnchors"]
-    assert (first.name, list(first.anchors), first.draw) == (name, [5, 2], 3)
-    assert (second.name, list(second.anchors), second.draw) == (name, [7], 0)
-    with pytest.raises(ArgumentError, match="anchors: found -1"):
-        side.ask(lambda client: client.preview_anchors(name, [-1]))
+def test_columns_of_unequal_length_break_the_contract() -> None:
+    columns = {**COLUMNS, "encoder_nearest": np.ones(3)}
+    with pytest.raises(MalformedAnswer, match=r"encoder_nearest': \(3,\)"):
+        StudyResult.from_message(study_response(ROWS, columns))
 
 
-def test_lists_read_every_page(side: Any, counterparty: Counterparty) -> None:
+def test_lists_read_every_page(side: Any) -> None:
     listed = side.collect(lambda client: client.checkpoints.list(page_size=2))
     assert [item.name for item in listed] == ["one", "two", "three"]
-    assert [request.page_token for request in counterparty.requests["ListCheckpoints"]] == ["", "2"]
+    assert [request.page_token for request in side.server.requests["ListCheckpoints"]] == ["", "2"]
     listed = side.collect(lambda client: client.operations.list(filter="state=running"))
     assert [item.name for item in listed] == ["operations/first", "operations/second"]
-    assert counterparty.requests["ListOperations"][1].filter == "state=running"
-
-
-def test_a_list_is_read_page_by_page_or_as_a_list(target: str, counterparty: Counterparty) -> None:
-    with AcpcClient(target) as client:
-        listed = client.checkpoints.list(page_size=2)
-        assert not counterparty.requests["ListCheckpoints"]
-        assert next(iter(listed)).name == "one"
-        assert len(counterparty.requests["ListCheckpoints"]) == 1
-        assert (len(listed), listed[-1].name) == (3, "three")
-        assert [item.name for item in listed[1:]] == ["two", "three"]
-        assert [item.name for item in listed] == ["one", "two", "three"]
-        assert len(counterparty.requests["ListCheckpoints"]) == 2
-        assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
-        assert repr(listed) == "<Listing: 3 records>"
-
-
-def test_a_list_of_the_asyncio_client_may_be_awaited(target: str) -> None:
-    async def names() -> list[str]:
-        async with AsyncAcpcClient(target) as client:
-            return [item.name for item in await client.checkpoints.list(page_size=2)]
-
-    assert asyncio.run(names()) == ["one", "two", "three"]
-
-
-def test_datasets_and_tasks_are_listed(side: Any, counterparty: Counterparty) -> None:
+    assert side.server.requests["ListOperations"][1].filter == "state=running"
     (found,) = side.collect(lambda client: client.datasets.list(page_size=7))
     assert found == DatasetFile("rooms.h5", 2**20)
-    assert counterparty.requests["ListDatasets"][0].page_size == 7
+    assert side.server.requests["ListDatasets"][0].page_size == 7
     rooms, own = side.collect(lambda client: client.datasets.tasks())
     assert rooms == TaskSummary("rooms", "Rooms.", state="pose", frameskip=5, history=3)
     assert own == TaskSummary("own.yaml")
 
 
-def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> None:
+def test_a_list_is_read_page_by_page_or_as_a_list(side: Any) -> None:
+    with AcpcClient(side.target) as client:
+        listed = client.checkpoints.list(page_size=2)
+        assert not side.server.requests["ListCheckpoints"]
+        assert next(iter(listed)).name == "one"
+        assert len(side.server.requests["ListCheckpoints"]) == 1
+        assert (len(listed), listed[-1].name) == (3, "three")
+        assert [item.name for item in listed[1:]] == ["two", "three"]
+        assert [item.name for item in listed] == ["one", "two", "three"]
+        assert len(side.server.requests["ListCheckpoints"]) == 2
+        assert "one" in str(listed) and listed.table()["name"] == ["one", "two", "three"]
+        assert repr(listed) == "<Listing: 3 records>"
+
+    async def names() -> list[str]:
+        async with AsyncAcpcClient(side.target) as client:
+            return [item.name for item in await client.checkpoints.list(page_size=2)]
+
+    assert asyncio.run(names()) == ["one", "two", "three"]
+
+
+def test_checkpoints_load_and_unload(side: Any) -> None:
     loaded = side.ask(lambda client: client.checkpoints.load("a", pin=True))
     assert loaded.checkpoint.pinned
     assert loaded.checkpoint.state is CheckpointState.LOADED
@@ -200,29 +328,22 @@ def test_checkpoints_load_and_unload(side: Any, counterparty: Counterparty) -> N
     assert unloaded.model is None
 
 
-def test_operations_get_wait_cancel_delete(side: Any, counterparty: Counterparty) -> None:
-    name = "operations/1"
-    assert side.ask(lambda client: client.operations.get(name)).state is JobState.RUNNING
-    waited = side.ask(lambda client: client.operations.wait(name, timeout=1.5))
+def test_a_job_is_looked_at_and_waited_for(side: Any) -> None:
+    assert side.ask(lambda client: client.operations.get(NAME)).state is JobState.RUNNING
+    waited = side.ask(lambda client: client.operations.wait(NAME, timeout=1.5))
     assert waited.progress.completed == 2
-    limit = counterparty.requests["WaitOperation"][0].timeout
+    limit = side.server.requests["WaitOperation"][0].timeout
     assert limit.seconds + limit.nanos * 1e-9 == pytest.approx(1.5)
-    side.ask(lambda client: client.operations.cancel(name))
-    side.ask(lambda client: client.operations.delete(name))
-    assert counterparty.requests["CancelOperation"][0].name == name
-    assert counterparty.requests["DeleteOperation"][0].name == name
 
 
-def test_every_call_has_a_deadline(
-    side: Any, counterparty: Counterparty, history: np.ndarray, blocks: np.ndarray
-) -> None:
+def test_every_call_has_a_deadline(side: Any) -> None:
     def deadline(method: str) -> float:
         # gRPC rounds deadlines on the wire by up to three per cent.
-        (left,) = counterparty.deadlines.pop(method)
+        (left,) = side.server.deadlines.pop(method)
         assert left is not None
         return left / 1.03
 
-    side.ask(lambda client: client.compare_pair("a", history, blocks, perturbations=Identity()))
+    side.ask(SENT["pair"][0])
     assert 5 < deadline("ComparePair") <= 30
     side.ask(lambda client: client.checkpoints.get("a"), timeout=700)
     assert 600 < deadline("GetCheckpoint") <= 700

@@ -65,11 +65,6 @@ def test_a_registered_perturbation_carries_its_parameters() -> None:
     assert str(Registered("fog", {"density": 0.5})) == "fog:density=0.5"
 
 
-@pytest.mark.parametrize("value", [0.1 + 0.2, 1 / 3, 1e-7, 0.123456789012])
-def test_the_short_form_keeps_every_digit(value: float) -> None:
-    assert parse(str(GaussianNoise(value))) == GaussianNoise(value)
-
-
 @pytest.mark.parametrize(
     ("text", "grid"),
     [
@@ -103,42 +98,34 @@ def test_a_grid_from_values() -> None:
         RandomShift(-1)
 
 
-BAD = [
-    "", "noise", "gaussian_noise", "gaussian_noise:x", "blur:1.5", "blur:-3", "identity:1",
+# What is no shift, and words of the error where it says more than what was found.
+BAD: dict[str, str] = dict.fromkeys([
+    "", "noise", "gaussian_noise:x", "blur:1.5", "blur:-3",
     "gaussian_noise:0.1@30", "gaussian_noise:0.1..0.2", "gaussian_noise:0.1..0.2/1",
     "gaussian_noise:0.1..0.2/1000000000", "gaussian_noise:1/0..2/3", "gaussian_noise:0..nan/3",
     "cutout:0.1@1.5", "background:0.5", "background:0.5@c4d0d8@0.1@2", "background:0.5@no.npy",
     "blur:3..4/3", "motion_blur:@3", "motion_blur:9@", "registered:fog", ":", "gaussian_noise:1,",
-]  # fmt: skip
+], "") | {
+    "gaussian_noise": "without its sigma, wanted gaussian_noise:SIGMA, sigma a number "
+                      "in [0, 1] pixel units; for example gaussian_noise:0.08",
+    "gausian_noise:0.08": "did you mean 'gaussian_noise'",
+    "Blur:15": "did you mean 'blur'",
+    "noise:0.1": "did you mean 'gaussian_noise'? acpc list shifts has all",
+    "fog": "no shift is called 'fog'; acpc list shifts has all",
+    "blur:4096": "kernel_size: found 4096, wanted a whole number from 1 to 4095",
+    "identity:1": "identity has no severity",
+    "blur:3..5": "gaussian_blur:FIRST..LAST/COUNT",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("text", BAD)
 def test_every_error_quotes_the_text_and_is_about_its_kind_alone(text: str) -> None:
     with pytest.raises(ArgumentError) as caught:
         parse_grid(text)
-    assert repr(text) in caught.value.message
-    kinds = [choice for choice in CHOICES if choice.partition(":")[0] in caught.value.message]
-    assert len(kinds) <= 1
-
-
-@pytest.mark.parametrize(
-    ("text", "told"),
-    [
-        ("gaussian_noise", "without its sigma, wanted gaussian_noise:SIGMA, sigma a number "
-         "in [0, 1] pixel units; for example gaussian_noise:0.08"),
-        ("gausian_noise:0.08", "did you mean 'gaussian_noise'"),
-        ("Blur:15", "did you mean 'blur'"),
-        ("noise:0.1", "did you mean 'gaussian_noise'? acpc list shifts has all"),
-        ("fog", "no shift is called 'fog'; acpc list shifts has all"),
-        ("blur:4096", "kernel_size: found 4096, wanted a whole number from 1 to 4095"),
-        ("identity:1", "identity has no severity"),
-        ("blur:3..5", "gaussian_blur:FIRST..LAST/COUNT"),
-    ],
-)  # fmt: skip
-def test_an_error_says_what_is_missing(text: str, told: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        parse_grid(text)
-    assert told in caught.value.message
+    message = caught.value.message
+    assert repr(text) in message and BAD[text] in message
+    kinds = [choice for choice in CHOICES if choice.partition(":")[0] in message]
+    assert len(kinds) <= 1 or "did you mean" in message
 
 
 def test_a_plate_is_read_from_a_file_of_numpy(tmp_path: Path) -> None:

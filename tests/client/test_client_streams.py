@@ -1,32 +1,31 @@
-"""Streams: order, failures in place, and watching that outlives broken streams."""
+"""Streams and connections: order, failures in place, several servers, one that came back."""
 
+import contextlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import grpc
 import numpy as np
 import pytest
-from acpc.contract import GaussianNoise
-from acpc.v1 import scoring_service_pb2 as pb
+from acpc.contract import GaussianBlur, GaussianNoise, Identity
 from acpc_client import Pair
 from acpc_client.errors import (
     DeadlineExceeded,
     InvalidArgument,
     ResourceExhausted,
+    ServerAway,
 )
 from acpc_client.retries import RetryPolicy
-from client_counterparty import Counterparty
-from client_messages import operation, retry_info, score_response, status
-
-NAME = "operations/1"
-DONE = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
-BROKEN = status(grpc.StatusCode.UNAVAILABLE, "connection lost")
+from acpc_client.sync.client import AcpcClient
+from client_counterparty import Counterparty, serve
+from client_fixtures import BLOCKS, HISTORY
+from client_messages import retry_info, status
 
 
 @pytest.fixture
-def pair(history: np.ndarray, blocks: np.ndarray) -> Any:
+def pair() -> Any:
     def make(pair_id: str, weights: tuple[float, ...] = ()) -> Pair:
-        return Pair(history, blocks, GaussianNoise(0.08), weights=weights, pair_id=pair_id)
+        return Pair(HISTORY, BLOCKS, GaussianNoise(0.08), weights=weights, pair_id=pair_id)
 
     return make
 
@@ -72,7 +71,7 @@ async def _noting(stream: AsyncIterator[Any], seen: list[str]) -> AsyncIterator[
 
 @pytest.mark.parametrize("width", [4, 256])
 def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
-    side: Any, counterparty: Counterparty, pair: Any, blocks: np.ndarray, width: int
+    side: Any, pair: Any, width: int
 ) -> None:
     busy = status(grpc.StatusCode.RESOURCE_EXHAUSTED, "all sessions are taken", retry_info(7))
     frames = np.zeros((1, width, width, 3), np.uint8)
@@ -80,44 +79,71 @@ def test_what_a_server_says_survives_a_write_to_a_stream_it_has_ended(
     plan: dict[str, Any] = {"history": frames, "goal": frames[0], "perturbations": shift}
     alone = {"retry": RetryPolicy(attempts=1)}
     for _ in range(15):
-        counterparty.refusals["ComparePairs"].append(busy)
-        pairs = [Pair(frames, blocks, shift)] * 3
+        side.server.refusals["ComparePairs"].append(busy)
+        pairs = [Pair(frames, BLOCKS, shift)] * 3
         with pytest.raises(ResourceExhausted, match="sessions are taken") as refused:
             side.collect(lambda client, pairs=pairs: client.compare_pairs("a", pairs), **alone)
         assert refused.value.retry_after == 7
-        counterparty.refusals["PlanUnread"].append(busy)
+        side.server.refusals["PlanUnread"].append(busy)
         with pytest.raises(ResourceExhausted, match="sessions are taken") as refused:
             side.converse({"checkpoint": "a", **plan}, **alone)
         assert refused.value.retry_after == 7
 
 
-def watched(side: Any, **options: Any) -> list[int]:
-    operations = side.collect(lambda client: client.operations.watch(NAME, **options))
-    assert operations[-1].done
-    return [item.progress.completed for item in operations]
+BLUR = GaussianBlur(15)
+CALLS = 12
 
 
-WATCHES = {  # refused streams, what is answered (a number is progress), what is seen, and streams
-    "every change once": ([], [0, 1, 1, DONE], [0, 1, 4], 1),
-    "reconnects": ([], [1, BROKEN, 1, DONE], [1, 4], 2),
-    "goes on where streams keep breaking": ([BROKEN] * 2, [1, BROKEN, 2, DONE], [1, 2, 4], 4),
-}
-
-
-@pytest.mark.parametrize("case", WATCHES)
-def test_watch_yields_changes_over_streams_that_break(
-    case: str, side: Any, counterparty: Counterparty
+@pytest.mark.slow  # a connection is left once nothing has come on it for five seconds
+def test_a_deadline_without_a_word_for_long_leads_to_a_new_connection(
+    counterparty: Counterparty, target: str
 ) -> None:
-    refused, script, seen, streams = WATCHES[case]
-    counterparty.refusals["WatchOperation"].extend(refused)
-    counterparty.script.extend(operation(NAME, x) if isinstance(x, int) else x for x in script)
-    assert watched(side) == seen
-    assert len(counterparty.requests["WatchOperation"]) == streams
+    pool = np.zeros((3, 2, 2), np.float32)
+    with AcpcClient(target) as client:
+        with client.plan("lewm", HISTORY[:1], HISTORY[0], perturbations=BLUR) as session:
+            counterparty.stalled.set()
+            with pytest.raises(DeadlineExceeded):
+                session.certify(pool, timeout=5.2)
+            counterparty.stalled.clear()
+        with client.plan("lewm", HISTORY[:1], HISTORY[0], perturbations=BLUR) as session:
+            assert session.certify(pool)
+    assert len(set(counterparty.peers["Plan"])) == 2
 
 
-def test_the_end_of_the_wait_says_that_the_job_goes_on(
-    side: Any, counterparty: Counterparty
-) -> None:
-    counterparty.stalled.set()
-    with pytest.raises(DeadlineExceeded, match=r"operations/1 .* goes on at the server"):
-        watched(side, timeout=0.3)
+def test_a_new_client_reaches_a_server_that_an_older_one_found_away(unused_target: str) -> None:
+    """Connections that channels of a process share wait before they try again."""
+    once = RetryPolicy(attempts=1)
+    with AcpcClient(unused_target, retry=once) as older:
+        with pytest.raises(ServerAway):
+            older.checkpoints.get("lewm")
+        server, _ = serve(Counterparty(), address=unused_target)
+        try:
+            with AcpcClient(unused_target, retry=once) as newer:
+                assert newer.checkpoints.get("lewm")
+        finally:
+            server.stop(None).wait()
+
+
+def test_calls_go_round_the_servers_of_a_target() -> None:
+    sides = [Counterparty(), Counterparty()]
+    with contextlib.ExitStack() as stack:
+        servers = [serve(side) for side in sides]
+        for server, _ in servers:
+            stack.callback(server.stop, None)
+        target = "ipv4:" + ",".join(at.replace("localhost", "127.0.0.1") for _, at in servers)
+        client = stack.enter_context(
+            AcpcClient(target, retry=RetryPolicy(attempts=5, initial=0.05))
+        )
+
+        def ask(times: int) -> list[int]:
+            before = [len(side.requests["ComparePair"]) for side in sides]
+            for _ in range(times):
+                client.compare_pair("a", HISTORY, BLOCKS, perturbations=Identity())
+            after = [len(side.requests["ComparePair"]) for side in sides]
+            return [y - x for x, y in zip(before, after, strict=True)]
+
+        ask(CALLS)  # until both connections stand
+        shares = ask(CALLS)
+        assert shares == [CALLS // 2, CALLS // 2]
+        servers[0][0].stop(None).wait()
+        assert ask(CALLS)[1] == CALLS

@@ -1,15 +1,31 @@
-"""The converter between dataclasses and messages: what it reads, writes and rejects."""
+"""The converter between dataclasses and messages: what it reads, writes, counts and rejects."""
 
+from collections.abc import Sequence
 from dataclasses import field
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pytest
 from acpc.arrays import NDArray
-from acpc.contract import ArgumentError, Codec, NumericMode, Record, Timing, Wire
+from acpc.contract import (
+    ArgumentError,
+    Codec,
+    DriftStudy,
+    GaussianNoise,
+    Identity,
+    NumericMode,
+    PairRequest,
+    PerturbationSet,
+    Record,
+    Registered,
+    ScoreProtocol,
+    Timing,
+    Wire,
+)
 from acpc.v1 import (
     anchor_service_pb2,
     diagnostic_service_pb2,
+    perturbation_pb2,
     receipt_pb2,
     scoring_service_pb2,
     study_service_pb2,
@@ -118,3 +134,68 @@ def test_a_hint_without_a_conversion_is_rejected() -> None:
 
     with pytest.raises(TypeError, match="top1: no conversion"):
         Wrong.from_message(diagnostic_service_pb2.ViewCertificate())
+
+
+# --- lengths: an entry too many is found by counting, before any entry is built or converted ------
+
+MILLION = 1_000_000
+SPECS = [perturbation_pb2.PerturbationSpec(identity=perturbation_pb2.Identity())] * 257
+EMPTY = {"dtype": 1, "shape": [0]}
+PAIR = {
+    "history": EMPTY, "action_blocks": EMPTY, "perturbations": {"specs": SPECS[:1]},
+    "weights": [1.0] * MILLION,
+}  # fmt: skip
+PARAMETERS = dict.fromkeys(map(str, range(65)), 1.0)
+# A record, fields of its message, the one with an entry too many, and what must not be built.
+LONG: list[tuple[type[Wire[Any]], dict[str, Any], str, type]] = [
+    (PerturbationSet, {"specs": SPECS}, "specs", Identity),
+    (DriftStudy, {"shifts": SPECS}, "shifts", Identity),
+    (PairRequest, PAIR, "weights", PairRequest),  # whose arrays are read first
+    (ScoreProtocol, {"extra_horizons": [1] * MILLION}, "extra_horizons", ScoreProtocol),
+    (ScoreProtocol, {"extra_quantiles": [0.5] * MILLION}, "extra_quantiles", ScoreProtocol),
+    (Registered, {"name": "n", "parameters": PARAMETERS}, "parameters", Registered),
+]
+
+
+@pytest.mark.parametrize(("record", "fields", "field", "unbuilt"), LONG)
+def test_entries_are_counted_on_reading(
+    record: type[Wire[Any]], fields: dict[str, Any], field: str, unbuilt: type,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    def built(self: object) -> None:
+        raise AssertionError("it was built")
+
+    message = record.message_type(**fields)
+    monkeypatch.setattr(unbuilt, "__post_init__", built)
+    with pytest.raises(ArgumentError, match=r"found \d+ entries, wanted [01] to \d+ e") as caught:
+        record.from_message(message, strict=True)
+    assert caught.value.field == field
+
+
+class Counted(Sequence[float]):
+    """A million entries, of which nobody may ask for one."""
+
+    def __len__(self) -> int:
+        return MILLION
+
+    def __getitem__(self, index: Any) -> Any:
+        raise AssertionError("an entry was converted")
+
+    __iter__ = __getitem__  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    ("record", "name"),
+    [*((ScoreProtocol, name) for name in ("weights", "extra_horizons", "extra_quantiles")),
+     (DriftStudy, "shifts")],
+)  # fmt: skip
+def test_entries_are_counted_before_they_are_converted(record: type[Any], name: str) -> None:
+    with pytest.raises(ArgumentError, match=rf"^{name}: found {MILLION} entries"):
+        record(**{name: Counted()})
+
+
+def test_the_longest_are_read() -> None:
+    longest = PerturbationSet((GaussianNoise(0.1),) * 256)
+    assert PerturbationSet.from_message(longest.to_message(), strict=True) == longest
+    protocol = ScoreProtocol(weights=(0.0,) * 1024, extra_quantiles=(0.5,) * 64)
+    assert ScoreProtocol.from_message(protocol.to_message(), strict=True) == protocol

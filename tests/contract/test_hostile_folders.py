@@ -1,7 +1,6 @@
 """Law: what the loader refuses, LoadCheckpoint refuses with the same status, and runs nothing."""
 
 import shutil
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,12 +9,10 @@ import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from hostile_folders import HOSTILE_FOLDERS, WITNESS, HostileFolder
 from public_checkpoint import write_checkpoint
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "server" / "models"))
-from hostile_folders import HOSTILE_FOLDERS, WITNESS, HostileFolder
 
 
 @pytest.fixture(scope="module")

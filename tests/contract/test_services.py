@@ -1,5 +1,8 @@
-"""Health, reflection, generated code, and what every answer and every error carries."""
+"""Health, reflection, generated code, and what every answer, every error and a stream carries."""
 
+import sys
+import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import acpc
@@ -7,7 +10,9 @@ import grpc
 import pytest
 import wire
 from acpc.v1 import checkpoint_service_pb2, diagnostic_service_pb2
+from acpc.v1.checkpoint_service_pb2 import LoadCheckpointRequest
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
+from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from acpc_server.rpc import reflection_versions
@@ -176,3 +181,32 @@ def test_digests_pin_a_checkpoint(channel: grpc.Channel) -> None:
     pinned = wire.pair(checkpoint=wire.checkpoint(digest=digest))
     answer = DiagnosticServiceStub(channel).ComparePair(pinned, timeout=GENEROUS_SECONDS)
     assert answer.receipt.checkpoint_digest == digest
+
+
+LIMIT = 20.0
+# The same program with the limit of one pair cut from minutes to seconds.
+PROGRAM = f"""
+from acpc_server.cli import main
+from acpc_server.rpc import diagnostic
+diagnostic.MAX_REQUEST_SECONDS = {LIMIT}
+main()
+"""
+
+
+@pytest.mark.nightly  # it waits for most of a minute; limits: tests/server/scheduling
+def test_a_stream_outlives_the_limit_of_a_pair(world: ServedWorld, tmp_path: Path) -> None:
+    server = world.server(tmp_path / "state")
+    server.command[:1] = [sys.executable, "-c", PROGRAM]
+    pair = ComparePairsRequest(pair=wire.pair())
+
+    def slowly() -> Iterator[ComparePairsRequest]:
+        yield pair
+        for _ in range(2):
+            time.sleep(0.7 * LIMIT)
+            yield pair
+
+    with server, grpc.insecure_channel(server.address) as channel:
+        load = LoadCheckpointRequest(checkpoint=wire.checkpoint())
+        CheckpointServiceStub(channel).LoadCheckpoint(load)
+        answers = list(DiagnosticServiceStub(channel).ComparePairs(slowly()))
+    assert [len(answer.response.results) for answer in answers] == [1, 1, 1]

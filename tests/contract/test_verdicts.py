@@ -109,36 +109,23 @@ def test_a_reference_without_ir_is_refused(broken: float) -> None:
         relative_ir(0.2, broken)
 
 
-@pytest.mark.parametrize(
-    ("t_ir", "t_sr", "field"),
-    [
-        (0.0, 0.9, "thresholds.ir"),
-        (math.inf, 0.9, "thresholds.ir"),
-        (math.nan, 0.9, "thresholds.ir"),
-        (0.3, 0.0, "thresholds.sr"),
-        (0.3, 1.1, "thresholds.sr"),
-        (0.3, math.nan, "thresholds.sr"),
-    ],
-)
-def test_bad_thresholds_are_refused(t_ir: float, t_sr: float, field: str) -> None:
-    with pytest.raises(ArgumentError) as caught:
-        screen(ir_raw=0.2, sr=1.0, t_ir=t_ir, t_sr=t_sr)
-    assert caught.value.field == field
+GOOD = {
+    "ir_raw": 0.2, "sr": 1.0, "reference_ir_raw": 1.0, "reference_sr": 1.0, "t_ir": 0.3,
+    "t_sr": 0.95,
+}  # fmt: skip
+BAD: list[tuple[str, tuple[float | None, ...], str]] = [
+    ("t_ir", (0.0, math.inf, math.nan), "thresholds.ir"),
+    ("t_sr", (0.0, 1.1, math.nan), "thresholds.sr"),
+    ("sr", (math.nan, 1.5), "sr"),
+    ("ir_raw", (math.nan, -0.1), "ir_raw"),
+    ("reference_sr", (math.nan,), "reference.sr"),
+    ("reference_sr", (None,), "reference"),
+]
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"sr": math.nan}, "sr"),
-        ({"sr": 1.5}, "sr"),
-        ({"ir_raw": math.nan}, "ir_raw"),
-        ({"ir_raw": -0.1}, "ir_raw"),
-        ({"reference_sr": math.nan}, "reference.sr"),
-        ({"reference_sr": None}, "reference"),
-    ],
-)
-def test_bad_measurements_are_refused(change: dict[str, float | None], field: str) -> None:
-    good = {"ir_raw": 0.2, "sr": 1.0, "reference_ir_raw": 1.0, "reference_sr": 1.0}
-    with pytest.raises(ArgumentError) as caught:
-        screen(t_ir=0.3, t_sr=0.95, **{**good, **change})
-    assert caught.value.field == field
+@pytest.mark.parametrize(("name", "values", "field"), BAD)
+def test_bad_numbers_are_refused(name: str, values: tuple[float | None, ...], field: str) -> None:
+    for value in values:
+        with pytest.raises(ArgumentError) as caught:
+            screen(**GOOD | {name: value})
+        assert caught.value.field == field

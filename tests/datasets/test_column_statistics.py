@@ -1,12 +1,14 @@
 """Statistics and action blocks against loops over single numbers."""
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from acpc.contract import InvalidArgument
 from acpc.datasets import ColumnStatistics, Normaliser, action_blocks, column_statistics
+from acpc.datasets.columns import DatasetColumn
 from acpc.datasets.hdf5 import Hdf5Dataset
 from public_dataset import public_columns, write_public_dataset
 
@@ -44,13 +46,27 @@ def test_statistics_match_a_loop(tmp_path: Path, ddof: int, dtype: type) -> None
     assert found.rows == (500 if dtype is np.int16 else 489)
 
 
-def test_merging_blocks_gives_the_statistics_of_the_whole(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class InBlocks(DatasetColumn):
+    """A column of any format that is read twenty rows at a time."""
+
+    name = "pos_agent"
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values, self.shape = values, values.shape
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        yield from np.split(self.values, range(20, len(self.values), 20))
+
+    def gather(self, rows: np.ndarray) -> np.ndarray:
+        return self.values[rows]
+
+
+def test_merging_blocks_gives_the_statistics_of_the_whole(tmp_path: Path) -> None:
     values = np.random.default_rng(4).normal(1e6, 1.0, (997, 2))
     values[0:40] = np.nan  # a whole block without a row
-    monkeypatch.setattr("acpc.datasets.hdf5._READ_BYTES", 16 * 20)
-    found = statistics_of(tmp_path, values)
+    write_public_dataset(tmp_path / "a.h5", public_columns((997,), side=1))
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
+        found = column_statistics(dataset, InBlocks(values), ddof=1)
     mean, std = by_loops(values, 1)
     np.testing.assert_allclose(found.mean, mean, rtol=1e-14)
     np.testing.assert_allclose(found.std, std, rtol=1e-9)

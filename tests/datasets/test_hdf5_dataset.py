@@ -42,6 +42,19 @@ def test_gather_keeps_order_and_repeats(tmp_path: Path, layout: tuple[bool, int]
     np.testing.assert_array_equal(found, expected)
 
 
+def test_rows_of_a_megabyte_are_read_some_at_a_time(tmp_path: Path) -> None:
+    rows = np.arange(34)[::-1]
+    wanted = np.broadcast_to(rows.astype(np.uint8)[:, None, None, None], (34, 600, 600, 3))
+    changed = {"pixels": wanted}
+    write_public_dataset(tmp_path / "a.h5", public_columns((34,)), compress=True, override=changed)
+    with Hdf5Dataset.open(tmp_path / "a.h5", "a.h5") as dataset:
+        pixels = dataset.pixel_column("pixels")
+        blocks = [*pixels.blocks()]
+        assert max(block.nbytes for block in blocks) <= 2**25
+        np.testing.assert_array_equal(np.concatenate(blocks), wanted)
+        np.testing.assert_array_equal(pixels.gather(rows), wanted[rows])
+
+
 def test_contiguous_storage_and_one_axis_columns_are_read(tmp_path: Path) -> None:
     content = public_columns((4, 6))
     with h5py.File(tmp_path / "a.h5", "w") as file:

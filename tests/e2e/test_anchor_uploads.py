@@ -30,30 +30,26 @@ from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until
 
 HISTORY = anchor_wire.HISTORY
-# Shards of some 25 kB and streams of four, so that there is much to cut.
-PART, STREAM_BYTES = 8, 100_000
+# Three anchors of these frames are a shard of 8 MiB, 13 of them the 32 MiB of a stream.
+LARGE, SHARD_BYTES, STREAM_BYTES = (420, 420), 2**23, 2**25
 
 
-@pytest.fixture(autouse=True)
-def small_streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("acpc_client.uploads.STREAM_BYTES", STREAM_BYTES)
-    monkeypatch.setattr("acpc_client.anchor_arrays.CUT_BYTES", PART * 2100)
-
-
-def arrays(count: int, seed: int) -> tuple[AnchorArrays, str]:
+def arrays(
+    count: int, seed: int, size: tuple[int, int] = (anchor_wire.HEIGHT, anchor_wire.WIDTH)
+) -> tuple[AnchorArrays, str]:
     """Anchors of random frames, and the digest their set must have."""
-    made = anchor_wire.anchor_arrays(count, seed)
+    made = anchor_wire.anchor_arrays(count, seed, size=size)
     return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
 
 
 def cuts_of(total: int) -> Iterator[int]:
     """Where to cut: early, then at random bytes; most connections carry a stream, or it is slow."""
-    return iter([5000, *np.random.default_rng(0).integers(STREAM_BYTES, total // 3, 9).tolist()])
+    return iter([5000, *np.random.default_rng(0).integers(total // 4, total // 2, 9).tolist()])
 
 
 def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
     """Whole arrays by the blocking client."""
-    anchors, digest = arrays(400, 0)
+    anchors, digest = arrays(40, 0, LARGE)
     told: list[UploadProgress] = []
     with (
         CuttingProxy(server.port, cuts_of(anchors.frames.nbytes)) as proxy,
@@ -63,12 +59,12 @@ def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
         assert proxy.cut >= 3
     assert stored.digest == digest
     kept = [progress.stored for progress in told]
-    assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 400)
+    assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 40)
     assert {(progress.total, progress.request_id) for progress in told} == {
-        (400, told[0].request_id)
+        (40, told[0].request_id)
     }
     # What was stored before a cut is not sent again, bar what was on its way.
-    again = STREAM_BYTES + PART * 2100
+    again = STREAM_BYTES + SHARD_BYTES
     assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
 
 
@@ -105,9 +101,8 @@ def wait_for_offset(process: ServerProcess, request_id: str, least: int) -> int:
 UPLOAD = """
 import sys, time, pathlib
 import numpy as np
-from acpc_client import AcpcClient, AnchorArrays, anchor_arrays, uploads
+from acpc_client import AcpcClient, AnchorArrays
 target, folder, name = sys.argv[1], pathlib.Path(sys.argv[2]), sys.argv[3]
-anchor_arrays.CUT_BYTES, uploads.STREAM_BYTES = 20_000, 100_000
 given = dict(np.load(folder / "windows.npz"))
 views = given.pop("views")
 
@@ -116,7 +111,7 @@ class Rendered:
 
     def __getitem__(self, part):
         self.read += part.stop - part.start
-        while self.read > 300 and not (folder / "go").exists():
+        while self.read > 24 and not (folder / "go").exists():
             time.sleep(0.01)
         return views[part]
 
@@ -131,8 +126,8 @@ with AcpcClient(target) as client:
 def test_an_upload_with_views_goes_on_after_a_kill(
     world: ServedWorld, client: AcpcClient, tmp_path: Path, victim: str
 ) -> None:
-    made = anchor_wire.anchor_arrays(200, seed=90)
-    views = np.random.default_rng(91).integers(0, 256, (200, 3, HISTORY, 10, 14, 3), np.uint8)
+    made = anchor_wire.anchor_arrays(16, seed=90, size=LARGE)
+    views = made["frames"][:, None, :HISTORY]
     anchors = AnchorArrays(history=HISTORY, **made)
     undisturbed = client.anchors.upload(dataclasses.replace(anchors, views={"lamp": views}))
     np.savez(tmp_path / "windows.npz", views=views, **made)
@@ -140,12 +135,12 @@ def test_an_upload_with_views_goes_on_after_a_kill(
     with world.server(tmp_path / "state", port=free_port()) as process:
         command += [process.address, str(tmp_path), "lamps"]
         with processes.running(command, stdout=subprocess.PIPE, text=True) as uploading:
-            wait_for_offset(process, "lamps", 90)
+            wait_for_offset(process, "lamps", 4)
             if victim == "server":
                 process.kill()
                 process.start()
-                found = wait_for_offset(process, "lamps", 90)
-                assert found < 200, "it goes on at the last whole shard"
+                found = wait_for_offset(process, "lamps", 4)
+                assert found < 16, "it goes on at the last whole shard"
                 (tmp_path / "go").touch()
                 told = uploading.communicate(timeout=GENEROUS_SECONDS)[0]
         if victim == "client":
@@ -159,14 +154,15 @@ def test_an_upload_with_views_goes_on_after_a_kill(
 
 
 def test_equal_content_is_sent_once(client: AcpcClient) -> None:
-    anchors, _ = arrays(200, 40)
-    first = client.anchors.upload(anchors, description="one")
+    anchors, _ = arrays(20, 40, LARGE)
+    first = client.anchors.upload(anchors, description="one", compress=False)
     told: list[UploadProgress] = []
-    again = client.anchors.upload(anchors, description="two", progress=told.append)
+    options = {"description": "two", "progress": told.append, "compress": False}
+    again = client.anchors.upload(anchors, **options)
     assert (again.digest, again.description) == (first.digest, "one")
-    assert told[-1].sent_bytes <= STREAM_BYTES + PART * 2100
+    assert told[-1].sent_bytes <= STREAM_BYTES + SHARD_BYTES < anchors.frames.nbytes
     assert [one.digest for one in client.anchors.list()].count(first.digest) == 1
-    repeated = client.anchors.upload(anchors, description="two", progress=told.append)
+    repeated = client.anchors.upload(anchors, **options)
     assert repeated.digest == first.digest
     assert told[-1].sent_bytes == 0
     newer = client.anchors.upload(arrays(5, 41)[0])

@@ -17,20 +17,31 @@ LIMITS = AnchorLimits(
     upload_seconds=60.0,
 )  # fmt: skip
 ROOMY = dataclasses.replace(LIMITS, store_bytes=2**30, keep_seconds=1e9)
+RNG = np.random.default_rng(5)
+# Arrays that not every set has.
+EXTRAS = {
+    "views/night": RNG.integers(0, 256, (COUNT, 4, HISTORY, 12, 9, 3), np.uint8),
+    "views/light:0.5": RNG.integers(0, 256, (COUNT, 1, HISTORY, 12, 9, 3), np.uint8),
+    "proprio": RNG.standard_normal((COUNT, HISTORY + HORIZON, 6), np.float32),
+    "directions/light": RNG.standard_normal((COUNT, 2, HISTORY, 12, 9, 3), np.float32),
+}
 
 
-def anchors(count: int = COUNT, seed: int = 0, **changed: np.ndarray) -> AnchorBatch:
-    rng = np.random.default_rng(seed)
+def anchors(
+    count: int = COUNT, seed: int = 0, *, history: int = HISTORY, horizon: int = HORIZON,
+    size: tuple[int, int] = (12, 9), block: int = 4, **changed: np.ndarray,
+) -> AnchorBatch:  # fmt: skip
+    rng, steps = np.random.default_rng(seed), history + horizon
     arrays = {
-        "frames": rng.integers(0, 256, (count, HISTORY + HORIZON, 12, 9, 3), np.uint8),
-        "action_blocks": rng.standard_normal((count, HISTORY + HORIZON - 1, 4), np.float32),
+        "frames": rng.integers(0, 256, (count, steps, *size, 3), np.uint8),
+        "action_blocks": rng.standard_normal((count, steps - 1, block), np.float32),
         "endpoint_states": rng.standard_normal((count, 2)),
         "labels": rng.integers(0, 2, count),
         "anchor_ids": rng.permutation(count),
         "trajectory_ids": np.arange(count) // 3,
         **changed,
     }
-    return AnchorBatch(history=HISTORY, **arrays)
+    return AnchorBatch(history=history, **arrays)
 
 
 def drawn_anchors(*given: Any, **options: Any) -> AnchorBatch:

@@ -1,15 +1,31 @@
 """Solvers of the public library with a hook, and what a policy gives them."""
 
-from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from acpc.contract import GaussianNoise
+from acpc_client.sync.client import AcpcClient
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
+from client_counterparty import Counterparty
+from client_fixtures import HISTORY
 from public_library import public_solver
 
-Opener = Callable[..., PlanSession]
+
+@dataclass
+class Sessions:
+    """Sessions at a scripted server, whose seed tells the environment."""
+
+    client: AcpcClient
+    server: Counterparty
+
+    def __call__(self, env: int, **options: int) -> PlanSession:
+        goal, options = np.zeros(6, np.float32), {"elite_count": 2, **options}
+        return self.client.plan(
+            "a", HISTORY[:1], goal, perturbations=GaussianNoise(0.08), seed=env, **options
+        )
 
 
 def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:

@@ -44,6 +44,7 @@ class Counterparty(
     Attributes:
         requests: Every request that arrived, by method.
         peers: Address each came from, by method.
+        callers: Header ``authorization`` of each, in order.
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
         refusals: Statuses to answer with before answering properly, by method; those of
             "PlanUnread" before the first request of a session is read.
@@ -58,6 +59,7 @@ class Counterparty(
     def __init__(self) -> None:
         self.requests: dict[str, list[Any]] = defaultdict(list)
         self.peers: dict[str, list[str]] = defaultdict(list)
+        self.callers: list[str | bytes | None] = []
         self.deadlines: dict[str, list[float | None]] = defaultdict(list)
         self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
@@ -70,6 +72,7 @@ class Counterparty(
     def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
         self.requests[method].append(request)
         self.peers[method].append(context.peer())
+        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
         self.deadlines[method].append(context.time_remaining())
         self._refuse(method, context)
 
@@ -352,8 +355,8 @@ def serve(
 
 
 @contextmanager
-def served(servicer: object) -> Iterator[str]:
+def served(servicer: object, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
     """The target of a counterparty that listens."""
-    server, target = serve(servicer)
+    server, target = serve(servicer, credentials)
     yield target
     server.stop(None).wait()

@@ -7,6 +7,9 @@ import pytest
 from client_counterparty import Counterparty, served
 from server_process import free_port
 
+HISTORY = np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
+BLOCKS = np.linspace(-1, 1, 4 * 2, dtype=np.float32).reshape(4, 2)
+
 
 @pytest.fixture
 def counterparty() -> Counterparty:
@@ -23,13 +26,3 @@ def target(counterparty: Counterparty) -> Iterator[str]:
 def unused_target() -> str:
     """An address where nobody listens."""
     return f"127.0.0.1:{free_port()}"
-
-
-@pytest.fixture
-def history() -> np.ndarray:
-    return np.arange(3 * 4 * 5 * 3, dtype=np.uint8).reshape(3, 4, 5, 3)
-
-
-@pytest.fixture
-def blocks() -> np.ndarray:
-    return np.linspace(-1, 1, 4 * 2, dtype=np.float32).reshape(4, 2)

@@ -66,6 +66,23 @@ def moment(seed: int = 0, length: int = 3, **changed: object) -> PlanStart:
     return replace(request, **changed)
 
 
+def pair(
+    seed: int = 0, *specs: Perturbation, steps: int = 3, future: bool = False, scale: float = 1.0,
+    **changed: object,
+) -> PairRequest:  # fmt: skip
+    """A request with random frames and actions, and two draws of noise or of ``specs``."""
+    rng = np.random.default_rng(seed)
+    pixels = rng.integers(0, 256, (3 + steps, SIDE, SIDE, 3), np.uint8)
+    request = PairRequest(
+        checkpoint=CheckpointRef("m0"),
+        history=pixels[:3],
+        action_blocks=scale * rng.standard_normal((2 + steps, WIDTH)).astype(np.float32),
+        views=PerturbationSet(specs or (GaussianNoise(sigma=0.1),), 2, seed, 0),
+        observed_future=pixels[3:] if future else None,
+    )
+    return replace(request, **changed)
+
+
 def pool(seed: int = 0, candidates: int = 16, horizon: int = 3) -> NDArray[np.float32]:
     rng = np.random.default_rng(1000 + seed)
     return rng.standard_normal((candidates, horizon, WIDTH), np.float32)
@@ -88,10 +105,16 @@ class PlanningWorld:
             root, CPU, recorded, limits=CheckpointLimits(), budget_bytes=2**30
         )
 
+    def prepare(self, request: PlanStart, *, model: int = 0, **limits: int) -> Moment:
+        """A moment that has nothing encoded yet, as CertifyPool has it."""
+        return self._planner(**limits).prepare(self.checkpoint(model), request)
+
     def open(self, request: PlanStart, *, model: int = 0, **limits: int) -> EncodedMoment:
-        limits = {"max_frames": 1000, "max_predictions": 100_000, **limits}
-        planner = Planner(self.engine, **limits)
-        return planner.encode(planner.prepare(self.checkpoint(model), request), context())
+        prepared = self.prepare(request, model=model, **limits)
+        return self._planner(**limits).encode(prepared, context())
+
+    def _planner(self, **limits: int) -> Planner:
+        return Planner(self.engine, **{"max_frames": 1000, "max_predictions": 100_000, **limits})
 
     def compare(
         self, request: PairRequest, given: RequestContext | None = None, *, model: int = 0

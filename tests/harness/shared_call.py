@@ -13,24 +13,17 @@ from waiting import GENEROUS_SECONDS, wait_until
 T = TypeVar("T")
 
 
+def in_line(engine: DeviceClient, *priorities: str) -> float:
+    """How many wait for the device: interactive requests, or those of some priorities."""
+    value = engine.metrics.registry.get_sample_value
+    asked = priorities or ("interactive",)
+    return sum(value("acpc_queue_depth", {"priority": one}) or 0.0 for one in asked)
+
+
 def calls(engine: DeviceClient, primitive: str) -> float:
     """Interactive device calls of a primitive so far."""
-    samples = engine.metrics.compute.labels(primitive, "interactive")._child_samples()
-    return next(sample.value for sample in samples if sample.name == "_count")
-
-
-def answered(
-    engine: DeviceClient,
-    primitive: str,
-    asks: Sequence[Callable[[RequestContext], T]],
-    cancelled: int | None = None,
-    device_calls: int = 1,
-) -> list[Future[T]]:
-    """The same, which took so many device calls of a primitive."""
-    before = calls(engine, primitive)
-    answers = together(engine, asks, cancelled)
-    assert calls(engine, primitive) == before + device_calls
-    return answers
+    labels = {"primitive": primitive, "priority": "interactive"}
+    return engine.metrics.registry.get_sample_value("acpc_compute_seconds_count", labels) or 0.0
 
 
 def together(
@@ -46,11 +39,10 @@ def together(
         first = pool.submit(engine.encode, model, frames(0.0), job, NumericMode.FP32)
         assert held.entered.wait(GENEROUS_SECONDS)
         contexts = [RequestContext(Priority.INTERACTIVE) for _ in asks]
-        depth = engine.metrics.queue_depth.labels("interactive")._value
         answers: list[Future[T]] = []
         for one in zip(asks, contexts, strict=True):
             answers.append(pool.submit(*one))
-            wait_until(lambda: depth.get() == len(answers))
+            wait_until(lambda: in_line(engine) == len(answers))
         if cancelled is not None:
             contexts[cancelled].cancel()
         held.free.set()

@@ -1,13 +1,41 @@
-"""Sweeps that are planned without a server."""
+"""Sweeps of the example document, at a counterparty with jobs, or planned without a server."""
 
+from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from acpc_client import Checkpoint, CheckpointState
-from acpc_lab.sweeps import Planner, Sweep, SweepPlan
+from acpc_client.sync.client import AcpcClient
+from acpc_lab.sweeps import Planner, Sweep, SweepPlan, SweepResults
 from acpc_lab.sweeps.spec import SweepSpec
+from job_counterparty import DOCUMENT, JobParty
 
 Listing = dict[str, list[str]] | list[str]
+POLL = 0.01
+
+
+def sweep_of(folder: Path = Path(), **changes: Any) -> Sweep:
+    """A sweep of the example document with other values; None leaves a key out."""
+    document = {k: v for k, v in {**DOCUMENT, **changes}.items() if v is not None}
+    return Sweep.of(document, folder / f"{document['name']}.sweep")
+
+
+@dataclass
+class Scene:
+    """A counterparty with jobs, its client, and sweeps at it, which lie in a folder."""
+
+    party: JobParty
+    client: AcpcClient
+    folder: Path
+
+    def sweep(self, **changes: Any) -> Sweep:
+        """A sweep of the example with other values."""
+        return sweep_of(self.folder, **changes)
+
+    def run(self, **changes: Any) -> SweepResults:
+        """Runs the example with other values."""
+        return self.sweep(**changes).run(self.client, poll=POLL)
 
 
 def planned(sweep: Sweep | SweepSpec, names: Listing) -> SweepPlan:

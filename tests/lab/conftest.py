@@ -1,7 +1,7 @@
 """The scripted server that the workbench is asked to work with, and waits that are short."""
 
 import pytest
-from client_fixtures import blocks, counterparty, history, target, unused_target
+from client_fixtures import counterparty, target, unused_target
 from typer import rich_utils  # before a test sets what it reads when imported
 
 

@@ -1,19 +1,25 @@
 """The command line as an operator meets it: exit codes, and one line for what is wrong."""
 
 import json
+import re
+import signal
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import processes
 import pytest
 import torch
+from acpc_server import __main__
+from acpc_server.access import read_keys
 from acpc_server.cli import app, main
+from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models.loader import load_checkpoint
 from public_checkpoint import write_checkpoint
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 from waiting import GENEROUS_SECONDS
 
 PROGRAM = str(Path(sys.executable).with_name("acpc-server"))
@@ -52,6 +58,13 @@ def test_a_full_stdout_is_one_line(tmp_path: Path) -> None:
         assert (process.returncode, shown) == (1, said), asked
 
 
+@pytest.mark.parametrize("words", ["", "serve", "doctor", "health", "keys", "keys create"])
+def test_help_has_two_spellings(words: str, run: Run) -> None:
+    short, long = (run(*words.split(), flag) for flag in ("-h", "--help"))
+    assert short.returncode == 0
+    assert short.stdout == long.stdout != ""
+
+
 def digest(folder: Path) -> str:
     return load_checkpoint(folder.parent, folder.name, device=torch.device("cpu")).card.digest
 
@@ -70,7 +83,8 @@ def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpo
     shown = run("doctor", checkpoint)
     assert shown.returncode == 0
     letters = "".join(c for c in shown.stdout if c.isalnum())
-    assert digest(checkpoint) in letters.replace("imagesize", " ")
+    card = load_checkpoint(checkpoint.parent, "model", device=torch.device("cpu")).card
+    assert card.digest in letters.replace("imagesize", " ")
     assert "25,854" in shown.stdout
 
 
@@ -95,49 +109,114 @@ def test_options_of_doctor_reach_the_loader(checkpoint: Path, arguments: list[st
 
 @pytest.mark.process
 def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
+    """It names the flag to change."""
     (tmp_path / "file").write_text("")
-    (tmp_path / "roots").mkdir()
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
         obstacles = {
+            "--device": ("cuda:97", "cuda:97, but torch"),
             "--state-dir": (tmp_path / "file", "state folder"),
             "--jobs-url": (f"sqlite:///{tmp_path}/absent/jobs.sqlite", "job record"),
             "--port": (port, "cannot listen"),
             "--metrics-port": (port, "/metrics"),
         }
         for obstacle, (value, named) in obstacles.items():
-            flags = {
-                "--checkpoint-root": tmp_path / "roots",
-                "--dataset-root": tmp_path / "roots",
-                "--state-dir": tmp_path / "state",
-                "--port": 0,
-                "--metrics-port": 0,
-                "--device": "cpu",
-                obstacle: value,
-            }
+            roots = dict.fromkeys(("--checkpoint-root", "--dataset-root"), tmp_path)
+            ports = dict.fromkeys(("--port", "--metrics-port"), 0)
+            state = tmp_path / obstacle
+            flags = {"--device": "cpu", "--state-dir": state, **roots, **ports, obstacle: value}
             command = [PROGRAM, "serve", *(str(part) for pair in flags.items() for part in pair)]
             refused = processes.run(command, check=False)
             assert refused.returncode == 1, refused.stderr
             last = refused.stderr.splitlines()[-1]
             assert last.startswith("FAILED_PRECONDITION: ")
-            assert named in last
-            assert obstacle in last, "it names the flag to change"
+            assert named in last and obstacle in last
+            assert obstacle != "--device" or not state.exists()
 
 
-@pytest.mark.process  # serving takes signals and warnings of the whole process
-def test_a_device_that_does_not_exist_is_not_served(tmp_path: Path) -> None:
-    state = tmp_path / "state"
-    folders = ("--checkpoint-root", tmp_path, "--dataset-root", tmp_path, "--state-dir", state)
-    command = [PROGRAM, "serve", *map(str, folders), "--device", "cuda:97"]
-    refused = processes.run(command, check=False)
-    assert refused.returncode == 1
-    assert "--device cuda:97, but torch" in refused.stderr
-    assert not state.exists()
+def test_a_hang_up_does_not_end_a_server_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its program sees to before torch is imported."""
+    seen: list[object] = []
+    command = SimpleNamespace(main=lambda: seen.append(signal.getsignal(signal.SIGHUP)))
+    monkeypatch.setattr(sys, "argv", ["acpc-server", "serve"])
+    monkeypatch.setattr(__main__, "load_command", lambda *_: command)
+    kept = signal.getsignal(signal.SIGHUP)
+    try:
+        __main__.main()
+    finally:
+        signal.signal(signal.SIGHUP, kept)
+    assert seen == [signal.SIG_IGN]
 
 
 def test_help_breaks_lines_where_the_terminal_ends() -> None:
     shown = CliRunner().invoke(app, ["health", "--help"], env={"COLUMNS": "80"}).stdout
     lines = [line.strip() for line in shown.splitlines()]
     assert "Exit with 0 when the server serves, with 1 when it does not or cannot be" in lines
+
+
+def keys(*arguments: object, **variables: str) -> Result:
+    return CliRunner().invoke(app, ["keys", *map(str, arguments)], env=variables)
+
+
+def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    made = keys("create", "--name", "ci", "--role", "compute", "--days", 30, "--file", path)
+    assert made.exit_code == 0, made.output
+    key = made.stdout.strip()
+    assert re.fullmatch(r"acpc_[0-9a-f]{12}_[0-9a-f]{64}", key)
+    assert key[-64:] not in made.stderr
+    found = read_keys(path).find(key)
+    assert (found.expires - found.created).days in (29, 30)
+
+    listed = keys("list", ACPC_KEYS_FILE=str(path))
+    assert listed.exit_code == 0
+    line = next(line for line in listed.stdout.splitlines() if found.id in line)
+    assert "ci" in line
+    assert "compute" in line
+    assert key[-64:] not in listed.stdout
+
+    (record,) = json.loads(keys("list", "--file", path, "-o", "json").stdout)
+    assert record == {
+        "id": found.id, "name": "ci", "role": "compute",
+        "created": found.created.isoformat(), "expires": found.expires.isoformat(),
+    }  # fmt: skip
+    assert keys("revoke", found.id, "--file", path).exit_code == 0
+    assert read_keys(path).find(key) is None
+    assert isinstance(keys("revoke", found.id, "--file", path).exception, NotFound)
+
+
+def test_a_role_of_a_certificate(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    name = "spiffe://d/ops"
+    assert keys("certificate", "--name", name, "--role", "admin", "--file", path).exit_code == 0
+    assert read_keys(path).certificates == {name: "admin"}
+
+
+def test_a_name_that_cannot_be(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    for command in ("create", "certificate"):
+        made = keys(command, "--name", "a b", "--role", "read", "--file", path)
+        assert isinstance(made.exception, FailedPrecondition)
+    assert not path.exists()
+
+
+def test_a_file_that_is_a_link_to_itself(tmp_path: Path) -> None:
+    path = tmp_path / "keys.json"
+    path.symlink_to(path)
+    made = keys("create", "--name", "a", "--role", "read", "--file", path)
+    assert isinstance(made.exception, FailedPrecondition)
+
+
+@pytest.mark.parametrize("time", ["nan", "inf", "3e6", "1e300"])
+def test_a_time_beyond_every_date_is_wrong_usage(tmp_path: Path, time: str) -> None:
+    key = ("--name", "a", "--role", "read", "--file", tmp_path / "keys.json")
+    assert keys("create", *key, "--days", time).exit_code == 2
+
+
+def test_a_role_that_is_none(tmp_path: Path) -> None:
+    wrong = keys("create", "--name", "a", "--role", "root", "--file", tmp_path / "keys.json")
+    assert wrong.exit_code == 2
+    assert "'root' is not one of 'read', 'compute', 'admin'" in wrong.stderr
+    assert "Value error" not in wrong.stderr

@@ -14,12 +14,11 @@ from acpc_lab.campaigns.campaign import (
     Stopped,
     T,
     Task,
-    TaskStatus,
     check_options,
 )
 from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",
-    "Task", "TaskState", "TaskStatus", "check_options", "counted",
+    "Task", "TaskState", "check_options", "counted",
 ]  # fmt: skip

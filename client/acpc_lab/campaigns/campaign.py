@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from acpc_client import AcpcClient, JobState, Operation, Progress, errors
 from acpc_client.errors import AcpcError, RunEnded
@@ -104,46 +104,45 @@ class Link:
         return end - time.monotonic()
 
 
-class Task(Protocol):
-    """A job to run on a server: a sweep's cell, a study's checkpoint, an epoch's shift.
-
-    ``id`` names it in the journal, ``title`` for people; ``kept``: its answer is at hand, so that
-    no server need be asked for it.
-    """
-
-    @property
-    def id(self) -> str: ...  # noqa: D102
-    @property
-    def title(self) -> str: ...  # noqa: D102
-    @property
-    def kept(self) -> bool: ...  # noqa: D102
-
-    def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        """Submits an attempt, from 1, without patience; the same one always finds the same job."""
-
-    def keep(self, operation: Operation) -> None:
-        """Keeps the answer of a job that has ended; raises AcpcError, with which it ended."""
-
-
-T = TypeVar("T", bound=Task)
-
-
-@dataclass(frozen=True, kw_only=True)
-class TaskStatus(Entry, Generic[T]):
-    """One task at one moment.
+class Task:
+    """A job to run on a server, and how far it is: a sweep's cell, a study's checkpoint, an epoch.
 
     Attributes:
+        id: Names it in the journal.
+        title: Names it for people.
+        entry: What a journal holds of it.
         progress: How far its job is; None: not known.
         problem: Why it failed, or why it waits.
         failures: How often its jobs, and looks at them, have failed in this run.
         not_before: When its next attempt may begin, by the monotonic clock.
     """
 
-    task: T
+    entry = Entry()
     progress: Progress | None = None
     problem: AcpcError | None = None
-    failures: int = 0
-    not_before: float = 0.0
+    failures = 0
+    not_before = 0.0
+
+    def __init__(self, id: str, title: str) -> None:
+        self.id, self.title = id, title
+
+    @property
+    def kept(self) -> bool:
+        """Whether its answer is at hand, so that no server need be asked for it."""
+        return False
+
+    def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        """Submits an attempt, from 1, without patience; the same one always finds the same job."""
+        raise NotImplementedError
+
+    def keep(self, operation: Operation) -> None:
+        """Keeps the answer of a job that has ended; raises AcpcError, with which it ended."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> TaskState:
+        """Its state."""
+        return self.entry.state
 
     @property
     def share(self) -> float:
@@ -153,9 +152,12 @@ class TaskStatus(Entry, Generic[T]):
         return min(1.0, self.progress.completed / self.progress.total)
 
 
+T = TypeVar("T", bound=Task)
+
+
 @dataclass(frozen=True)
 class CampaignProgress(Generic[T]):
-    """A campaign at one moment.
+    """A campaign at one moment; its tasks go on changing after the call that it is given to.
 
     Attributes:
         changed: Those that have changed since the last report.
@@ -164,8 +166,8 @@ class CampaignProgress(Generic[T]):
         away: Why the server does not answer; None: it does.
     """
 
-    tasks: tuple[TaskStatus[T], ...] = ()
-    changed: tuple[TaskStatus[T], ...] = ()
+    tasks: tuple[T, ...] = ()
+    changed: tuple[T, ...] = ()
     rate: float | None = None
     seconds_left: float | None = None
     away: AcpcError | None = None
@@ -173,12 +175,12 @@ class CampaignProgress(Generic[T]):
     @property
     def counts(self) -> dict[TaskState, int]:
         """Tasks by state; states without a task are left out."""
-        return counted(self.tasks)
+        return counted(task.entry for task in self.tasks)
 
     @property
     def done(self) -> int:
         """Number of tasks that are done."""
-        return sum(item.state.done for item in self.tasks)
+        return sum(task.state.done for task in self.tasks)
 
 
 OnUpdate = Callable[[CampaignProgress[T]], None]
@@ -205,7 +207,7 @@ class Campaign(Generic[T]):
     """One run over tasks, whose states go to a journal where there is one.
 
     Attributes:
-        statuses: Every task as it is now.
+        tasks: Every task as it is now.
     """
 
     def __init__(
@@ -222,8 +224,8 @@ class Campaign(Generic[T]):
         self._entries = {} if journal is None else journal.entries()
         self._away: AcpcError | None = None
         self._busy_until, self._next_look = 0.0, 0
-        self.statuses = [self._resumed(task) for task in tasks]
-        self._begun = time.monotonic(), sum(status.share for status in self.statuses)
+        self.tasks = [self._resumed(task) for task in tasks]
+        self._begun = time.monotonic(), sum(task.share for task in self.tasks)
         link.on_away = self._set_away
 
     def run(self) -> None:
@@ -231,7 +233,7 @@ class Campaign(Generic[T]):
 
         Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop.
         """
-        self._tell(*self.statuses)
+        self._tell(*self.tasks)
         while self.turn():
             self._link.sleep(self._link.poll)
             self._link.check()
@@ -250,42 +252,43 @@ class Campaign(Generic[T]):
             self._next_look = first + _LOOKS
             flying = (flying[first:] + flying[:first])[:_LOOKS]
         if how.follow or not how.submit:
-            for index in flying:
-                self._look(index)
-        left = {status.state.in_flight for status in self.statuses if not status.state.done}
+            for task in flying:
+                self._look(task)
+        left = {task.state.in_flight for task in self.tasks if not task.state.done}
         return (how.submit and False in left) or (how.follow and True in left)
 
     def add(self, tasks: Iterable[T]) -> None:
         """Takes more tasks into the run, behind those it has."""
         new = [self._resumed(task) for task in tasks]
-        self.statuses += new
+        self.tasks += new
         self._tell(*new)
 
-    def _resumed(self, task: T) -> TaskStatus[T]:
-        """From where the run goes on with a task; a failed one is given another attempt."""
+    def _resumed(self, task: T) -> T:
+        """Sets from where the run goes on with a task; a failed one is given another attempt."""
         entry = self._entries.get(task.id, Entry())
         if entry.state is TaskState.SUCCEEDED and not task.kept:
             entry = entry.without_answer()  # which the server may still have
         elif entry.state in ENDED_BADLY and self._options.submit:
             entry = replace(entry, state=TaskState.PENDING)
-        return TaskStatus(task=task, **vars(entry))
+        task.entry = entry
+        return task
 
-    def _in_flight(self) -> list[int]:
-        return [index for index, status in enumerate(self.statuses) if status.state.in_flight]
+    def _in_flight(self) -> list[T]:
+        return [task for task in self.tasks if task.state.in_flight]
 
     def _submit(self) -> None:
         flying, limit = len(self._in_flight()), self._options.concurrency
-        for index, status in enumerate(self.statuses):
+        for task in self.tasks:
             now = time.monotonic()
             if self._busy_until > now or (limit is not None and flying >= limit):
                 return
-            unsent = status.state in (TaskState.PENDING, TaskState.WAITING)
-            if unsent and status.not_before <= now:
-                self._send(index)
-                flying += self.statuses[index].state.in_flight
+            unsent = task.state in (TaskState.PENDING, TaskState.WAITING)
+            if unsent and task.not_before <= now:
+                self._send(task)
+                flying += task.state.in_flight
 
-    def _send(self, index: int) -> None:
-        task, attempt = self.statuses[index].task, self.statuses[index].attempt + 1
+    def _send(self, task: T) -> None:
+        attempt = task.entry.attempt + 1
         try:
             operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
         except RunEnded:
@@ -293,78 +296,71 @@ class Campaign(Generic[T]):
         except AcpcError as error:
             if isinstance(error, errors.ResourceExhausted) and error.retry_after is not None:
                 self._busy_until = time.monotonic() + error.retry_after
-                self._set(index, state=TaskState.WAITING, problem=error)
+                self._set(task, replace(task.entry, state=TaskState.WAITING), problem=error)
             else:
-                self._fail(index, TaskState.FAILED, error, isinstance(error, _WORTH_ANOTHER_JOB))
+                self._fail(task, TaskState.FAILED, error, isinstance(error, _WORTH_ANOTHER_JOB))
         else:
-            sent = Entry(TaskState.QUEUED, attempt, operation.name)
-            self._set(index, **vars(sent), problem=None)
-            self._take(index, operation)
+            self._set(task, Entry(TaskState.QUEUED, attempt, operation.name), problem=None)
+            self._take(task, operation)
 
-    def _look(self, index: int) -> None:
-        status = self.statuses[index]
+    def _look(self, task: T) -> None:
         try:
-            operation = self._link.ask(lambda: self._client.operations.get(status.operation))
+            operation = self._link.ask(lambda: self._client.operations.get(task.entry.operation))
         except errors.NotFound:  # it is submitted again under the same id
-            unsent = Entry(TaskState.PENDING, status.attempt - 1)
-            self._set(index, **vars(unsent), progress=None)
+            self._set(task, Entry(TaskState.PENDING, task.entry.attempt - 1), progress=None)
         except RunEnded:
             raise
         except AcpcError as error:  # its job may well go on: there is no other one yet
-            failures = status.failures + 1
-            ended = _ended(TaskState.FAILED, error) if failures > self._options.retries else {}
-            self._set(index, **ended, problem=error, failures=failures)
+            failures, entry = task.failures + 1, task.entry
+            if failures > self._options.retries:
+                entry = entry.ended(TaskState.FAILED, error)
+            self._set(task, entry, problem=error, failures=failures)
         else:
-            self._take(index, operation)
+            self._take(task, operation)
 
-    def _take(self, index: int, operation: Operation) -> None:
-        status = self.statuses[index]
+    def _take(self, task: T, operation: Operation) -> None:
         if not operation.done:
             running = operation.state is JobState.RUNNING
             state = TaskState.RUNNING if running else TaskState.QUEUED
-            self._set(index, state=state, progress=operation.progress)
+            self._set(task, replace(task.entry, state=state), progress=operation.progress)
             return
         try:
-            status.task.keep(operation)
+            task.keep(operation)
         except AcpcError as error:
             cancelled = operation.state is JobState.CANCELLED
             again = errors.passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
-            again = again and self._options.submit and not status.cancel_asked
-            self._fail(index, TaskState.CANCELLED if cancelled else TaskState.FAILED, error, again)
+            again = again and self._options.submit and not task.entry.cancel_asked
+            self._fail(task, TaskState.CANCELLED if cancelled else TaskState.FAILED, error, again)
         else:
-            self._set(index, **_ended(TaskState.SUCCEEDED), problem=None)
+            self._set(task, task.entry.ended(TaskState.SUCCEEDED), problem=None)
 
-    def _fail(self, index: int, state: TaskState, error: AcpcError, again: bool) -> None:
+    def _fail(self, task: T, state: TaskState, error: AcpcError, again: bool) -> None:
         """Takes an error of a job or of its submission; waits for another attempt, or gives up."""
-        failures, not_before = self.statuses[index].failures + again, 0.0
+        failures, not_before = task.failures + again, 0.0
         if again and failures <= self._options.retries:
             backoff = min(_MAX_BACKOFF_S, self._link.poll * 2.0**failures)
             not_before = time.monotonic() + max(backoff, error.retry_after or 0.0)
         state = TaskState.WAITING if not_before else TaskState.FAILED if again else state
         changes = {"problem": error, "failures": failures, "not_before": not_before}
-        self._set(index, **_ended(state, error), **changes)
+        self._set(task, task.entry.ended(state, error), **changes)
 
-    def _set(self, index: int, **changes: Any) -> None:  # noqa: ANN401
-        """Changes a status, tells it, and keeps what is new in the journal."""
-        before = self.statuses[index]
-        now = self.statuses[index] = replace(before, **changes)
-        if now.to_plain() != before.to_plain() and self._journal is not None:
-            self._journal.note(now.task.id, now)
-        if now != before:
-            self._tell(now)
+    def _set(self, task: T, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
+        """Changes a task, keeps in the journal what is new of it, and tells it."""
+        moved = entry != task.entry
+        if moved and self._journal is not None:
+            self._journal.note(task.id, entry)
+        if moved or any(getattr(task, name) != value for name, value in changes.items()):
+            task.entry = entry
+            vars(task).update(changes)
+            self._tell(task)
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error
         self._tell()
 
-    def _tell(self, *changed: TaskStatus[T]) -> None:
-        tasks, (begun, at_first) = tuple(self.statuses), self._begun
-        elapsed, done = time.monotonic() - begun, sum(status.share for status in tasks)
+    def _tell(self, *changed: T) -> None:
+        tasks, (begun, at_first) = tuple(self.tasks), self._begun
+        elapsed, done = time.monotonic() - begun, sum(task.share for task in tasks)
         rate = (done - at_first) / elapsed if done > at_first and elapsed > 0 else None
         left = rate and max(0.0, len(tasks) - done) / rate
         self._on_update(CampaignProgress(tasks, changed, rate, left, self._away))
-
-
-def _ended(state: TaskState, error: AcpcError | None = None) -> dict[str, Any]:
-    code, message = ("", "") if error is None else (error.code, error.message)
-    return {"state": state, "code": code, "message": message}

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from acpc.contract import from_plain, to_plain
-from acpc_client.errors import ArgumentError, FailedPrecondition
+from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 
 class TaskState(enum.Enum):
@@ -66,6 +66,11 @@ class Entry:
         """Returns the state of a task that has succeeded, once its answer is lost here."""
         state = TaskState.QUEUED if self.operation else TaskState.PENDING
         return replace(self, state=state)
+
+    def ended(self, state: TaskState, error: AcpcError | None = None) -> Entry:
+        """Returns it in a state in which its job has ended, with the error that it ended with."""
+        code, message = ("", "") if error is None else (error.code, error.message)
+        return replace(self, state=state, code=code, message=message)
 
     def to_plain(self) -> dict[str, Any]:
         """Returns what a journal holds of it, without what is empty."""

@@ -14,7 +14,7 @@ from acpc_client import AcpcClient, Operation, Outcome, StudyResult, save_result
 from acpc_client.errors import ServerAway, extended
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
-from acpc_lab.campaigns import CampaignProgress, OnUpdate, TaskState, TaskStatus
+from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
 from acpc_lab.cli.gates import Case, ScoreOptions, judged, settle
@@ -72,7 +72,7 @@ def _lines() -> Show:
 def shown(
     noun: str,
     before: str,
-    answer: Callable[[TaskStatus[Any]], str] = lambda _: "",
+    answer: Callable[[Any], str] = lambda _: "",
     *,
     live: bool = True,
 ) -> Iterator[OnUpdate[Any]]:
@@ -95,24 +95,24 @@ def shown(
                 away = now.away is not None
                 render.presence(now.away)
             first = not known and bool(now.tasks)
-            for status in now.changed:
-                last, known[status.task.id] = known.get(status.task.id), status.state
-                ended = status.state.done or status.state is TaskState.WAITING
+            for task in now.changed:
+                last, known[task.id] = known.get(task.id), task.state
+                ended = task.state.done or task.state is TaskState.WAITING
                 # What a task was before the run began is no news.
-                settled = first and status.state is TaskState.SUCCEEDED
-                if ended and last is not status.state and not settled:
-                    words = answer(status) or _ended(status)
-                    render.note(f"[{now.done}/{len(now.tasks)}] {status.task.title}: {words}")
+                settled = first and task.state is TaskState.SUCCEEDED
+                if ended and last is not task.state and not settled:
+                    words = answer(task) or _ended(task)
+                    render.note(f"[{now.done}/{len(now.tasks)}] {task.title}: {words}")
             if now.tasks:
                 show(f"{noun} done", now.done, len(now.tasks), _remark(now, noun))
 
         yield (lambda now: None) if render.is_quiet() else update
 
 
-def _ended(status: TaskStatus[Any]) -> str:
-    problem = None if status.state.in_flight else status.problem
+def _ended(task: Task) -> str:
+    problem = None if task.state.in_flight else task.problem
     why = f" ({problem.code}: {problem.message})" if problem else ""
-    return f"{status.state.value}{why}"
+    return f"{task.state.value}{why}"
 
 
 def _remark(now: CampaignProgress[Any], noun: str) -> str:

@@ -40,16 +40,6 @@ COMMANDS = {
 """Where each command lies, a dataclass of its options or a group, and what it is for."""
 
 
-_ELSEWHERE = {
-    "operations": "list jobs, acpc show job, acpc cancel, acpc delete job",
-    "jobs": "list jobs",
-    "job": "show job",
-    "checkpoints": "list checkpoints, acpc show checkpoint, acpc load",
-    **{name: f"list {name}" for name in ("datasets", "tasks", "shifts", "anchor-sets")},
-}
-"""What somebody may mean who names a thing where a command belongs."""
-
-
 class _Loaded(Mapping[str, Any]):
     """The commands by name, each imported when it is asked for: an import takes longest."""
 
@@ -78,13 +68,6 @@ class Program(Group):
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         return list(COMMANDS)
-
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:  # noqa: ANN401 - click's own
-        """The command that is meant; of a thing, the error names the commands that take it."""
-        meant = _ELSEWHERE.get(args[0])
-        if meant:
-            ctx.fail(f"No such command '{args[0]}'. Did you mean acpc {meant}?")
-        return super().resolve_command(ctx, args)
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         self.commands = {

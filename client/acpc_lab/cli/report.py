@@ -120,11 +120,7 @@ class Report(Server):
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])
         labels = dict(text.partition("=")[::2] for text in self.label or ())
-        if unknown := set(labels) - {"level", "run", "task"}:
-            wrong = f"found {unknown.pop()!r}, wanted level, run or task"
-            raise typer.BadParameter(wrong, param_hint="--label")
-        names = reports.LabelNames(**labels)
-        return reports.from_sweep(results, labels=names, title=self.title)
+        return reports.from_sweep(results, labels=labels, title=self.title)
 
 
 def _kind(source: str) -> str:

@@ -212,16 +212,16 @@ class Run(Followed, AnchorCount, Server):
 
     def _measure(
         self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
-    ) -> list[studies.CheckpointAnswer]:
+    ) -> list[studies.MeasuringTask]:
         failed: list[str] = []
         with self.connect() as client, shown("checkpoints", "submitting") as progress:
 
             def on_update(now: studies.MeasuringProgress) -> None:
                 progress(now)
-                for status in now.changed:
-                    if status.state.done and status.problem is not None and status.operation:
-                        state = status.state.value
-                        failed.append(f"{status.task.title}: {status.operation} {state}")
+                for task in now.changed:
+                    job = task.entry.operation
+                    if task.state.done and task.problem is not None and job:
+                        failed.append(f"{task.title}: {job} {task.state.value}")
 
             try:
                 with interruptible(_LEFT):

@@ -330,6 +330,6 @@ def in_words(item: CellResult) -> str:
 CELLS = (
     "cells",
     "asking the server for its checkpoints",
-    lambda status: in_words(CellResult(cell=status.task.cell, score=status.task.score)),
+    lambda task: in_words(CellResult(cell=task.cell, score=task.score)),
 )
 """How a run over cells is shown."""

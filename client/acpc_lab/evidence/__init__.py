@@ -2,15 +2,16 @@
 
 from acpc_lab.evidence.differences import ScoreComparison, compare_scores
 from acpc_lab.evidence.family import (
+    ERROR_HALFLIFE,
     Correction,
     Family,
     Sureness,
     all_hold,
     any_holds,
+    at_epoch,
     benjamini_hochberg,
     benjamini_yekutieli,
     holm,
     wilson,
 )
 from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limit_numbers, limits
-from acpc_lab.evidence.spending import ERROR_HALFLIFE, at_epoch

@@ -1,7 +1,7 @@
 """A certificate for every iteration of stable-worldmodel's solvers; see docs/certificates.md.
 
 ``CemCertificates`` has the interface of stable-worldmodel's callbacks (``solver.callbacks`` in
-0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it into a ``CEMSolver``, an
+0.1.1, ``planning.solver.callbacks`` since), and ``attach`` puts it around a ``CEMSolver``, an
 ``ICEMSolver``, a ``CategoricalCEMSolver`` or a ``PredictiveSamplingSolver``; any other loop can
 call it with the same keywords. Neither torch nor stable_worldmodel is imported.
 
@@ -41,11 +41,11 @@ from acpc_client import PlanSession
 from acpc_client.errors import AcpcError, ArgumentError, DeadlineExceeded
 
 from acpc_lab.integrations.iterations import IterationCertificate, judged
-from acpc_lab.integrations.solvers import Floats, Integers, Solver, SolverHook, floats, integers
+from acpc_lab.integrations.solvers import AttachedSolver, Floats, Integers, floats, integers
 
 T = TypeVar("T")
 SPENT = "STEP_SECONDS_SPENT"
-__all__ = ["CemCertificates", "IterationCertificate", "Solver"]
+__all__ = ["CemCertificates", "IterationCertificate"]
 
 
 def _or_error(opened: Callable[[], PlanSession]) -> PlanSession | AcpcError:
@@ -76,7 +76,7 @@ def _require_alike(pools: Floats, costs: Floats, elites: Integers, rows: int) ->
         raise ArgumentError("topk_inds", f"wanted indices of {pools.shape[1]} candidates")
 
 
-class CemCertificates(SolverHook):
+class CemCertificates:
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
     The environments of a batch are asked about at once, and each answer is that of its environment
@@ -139,8 +139,24 @@ class CemCertificates(SolverHook):
         """Copies the answers, and no session."""
         return {**vars(self), "_sessions": [], "_solving": None, "_environments": None}
 
+    def attach(self, solver: T) -> T:
+        """Returns the solver with these certificates around each ``solve``, which is as it was.
+
+        So the environment of each row is known, and no error inside ``solve`` leaves a session
+        open. Attaching again changes nothing. A solver may have several hooks, and a hook several
+        solvers, one solve at a time; answers are the last solve's. A deep copy has hooks and
+        sessions of its own. Raises ArgumentError: The solver has no callbacks, as MPPI's.
+        """
+        around: Any = solver
+        while isinstance(around, AttachedSolver):
+            if around.hook is self:
+                return solver
+            around = around.solver
+        attached: Any = AttachedSolver(solver, self)
+        return attached  # type: ignore[no-any-return]
+
     @contextmanager
-    def around(self, solver: Solver, rows: dict[int, dict[str, Any]]) -> Iterator[None]:
+    def around(self, solver: object, rows: dict[int, dict[str, Any]]) -> Iterator[None]:
         """Wraps one solve, for the environments of these rows, in their order."""
         if self._environments is not None:
             raise ArgumentError(

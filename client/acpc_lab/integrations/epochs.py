@@ -24,7 +24,7 @@ import threading
 import uuid
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, Unpack
 
@@ -53,7 +53,7 @@ from acpc_client.errors import (
     Unknown,
 )
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, TaskStatus, check_options
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, Task, check_options
 from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
 
 _POLL_S = 0.5
@@ -138,34 +138,21 @@ def in_metric(shift: object) -> str:
     return re.sub(r"[^\w.\-]+", "_", str(shift))
 
 
-@dataclass(eq=False)
-class _EpochTask:
+class _EpochTask(Task):
     """One epoch under one shift, as a task of a campaign without a journal."""
 
-    wanted: EpochScore
-    anchors: DatasetAnchors | str
-    request: dict[str, Any]
     score: Score | None = None
-    kept: bool = False
-    handed_out: bool = False
-    identity: uuid.UUID = field(default_factory=uuid.uuid4)
+    handed_out = False
 
-    @property
-    def id(self) -> str:
-        return str(self.identity)
-
-    @property
-    def title(self) -> str:
-        return f"epoch {self.wanted.epoch} under {self.wanted.shift}"
+    def __init__(self, wanted: EpochScore, request: dict[str, Any]) -> None:
+        super().__init__(str(uuid.uuid4()), f"epoch {wanted.epoch} under {wanted.shift}")
+        self.wanted, self._request = wanted, request
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
+        wanted, name = self.wanted, f"{self.id}-{attempt}"
+        how = {**self._request, "request_id": name, "patience": 0.0}
         return client.score_checkpoint(
-            self.wanted.checkpoint,
-            self.anchors,
-            self.wanted.shift,
-            request_id=str(uuid.uuid5(self.identity, str(attempt))),
-            patience=0.0,
-            **self.request,
+            checkpoint=wanted.checkpoint, shift=wanted.shift, **how
         ).submitted
 
     def keep(self, operation: Operation) -> None:
@@ -197,9 +184,9 @@ class EpochScorer:
         self._owned = isinstance(server, str)
         access: Any = {name: options.get(name) for name in Access.__annotations__}
         self._client = AcpcClient(server, **access) if isinstance(server, str) else server
-        self._anchors = anchors
         self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
-        self._request = {name: value for name, value in options.items() if name in _OF_REQUEST}
+        given = {name: value for name, value in options.items() if name in _OF_REQUEST}
+        self._request: dict[str, Any] = {"anchors": anchors, **given}
         if isinstance(file := options.get("thresholds"), str | Path):
             chosen = load_thresholds(file)
             self._request["thresholds"] = chosen.thresholds
@@ -279,15 +266,15 @@ class EpochScorer:
         tasks = []
         for item in wanted:
             request = {**self._request, "evidence": at_epoch(asked, item.epoch, halflife)}
-            tasks.append(_EpochTask(item, self._anchors, request))
+            tasks.append(_EpochTask(item, request))
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         campaign = Campaign(self._client, link, tasks, Options(), on_update=self._update)
         try:
             campaign.run()
         except RunEnded as error:
-            self._hand_out(campaign.statuses, error)
+            self._hand_out(campaign.tasks, error)
         except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-            self._hand_out(campaign.statuses, Unknown(f"{type(error).__name__}: {error}"))
+            self._hand_out(campaign.tasks, Unknown(f"{type(error).__name__}: {error}"))
 
     def _update(self, now: CampaignProgress[_EpochTask]) -> None:
         if (now.away is None) != (self._away is None):
@@ -295,18 +282,15 @@ class EpochScorer:
             _log.warning(now.away.message if now.away else "the server is back")
         self._hand_out(now.changed)
 
-    def _hand_out(
-        self, statuses: Sequence[TaskStatus[_EpochTask]], failure: AcpcError | None = None
-    ) -> None:
+    def _hand_out(self, tasks: Sequence[_EpochTask], failure: AcpcError | None = None) -> None:
         """Hands out what is done; after a failure of the campaign, all that is left."""
-        for status in statuses:
-            task = status.task
-            if task.handed_out or not (status.state.done or failure):
+        for task in tasks:
+            if task.handed_out or not (task.state.done or failure):
                 continue
             task.handed_out = True
-            problem = None if task.score is not None else status.problem or failure
+            problem = None if task.score is not None else task.problem or failure
             came = dataclasses.replace(
-                task.wanted, operation=status.operation, score=task.score, error=problem
+                task.wanted, operation=task.entry.operation, score=task.score, error=problem
             )
             self._arrived.append(came)
 

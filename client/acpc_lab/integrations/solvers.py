@@ -1,12 +1,11 @@
-"""Joining a solver of stable-worldmodel: which environments its rows are, around each ``solve``."""
+"""A solver of stable-worldmodel with a hook around it, which learns whose rows a solve has."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from types import SimpleNamespace
-from typing import Any, Protocol, TypeVar
+from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -16,147 +15,120 @@ Floats = NDArray[np.float32]
 Integers = NDArray[np.int64]
 
 
-class Solver(Protocol):
-    """The part of a solver that ``attach`` uses."""
+class AttachedSolver:
+    """A solver with a hook around each ``solve``; all else, read or set, is the solver's own.
 
-    callbacks: list[Any]
-    n_envs: int
+    The hook is among the callbacks of the solver while that solves. A ``PredictiveSamplingSolver``,
+    which has none, is joined where it asks for costs. Between two solves the solver is as it was.
 
+    Attributes:
+        solver: The solver, or another one of these around it.
+        hook: The callback, whose ``around`` learns the environments of the rows of each solve.
+        episodes: Those of the last whole solve, by environment.
 
-S = TypeVar("S", bound=Solver)
-
-
-class SolverHook:
-    """A callback of solvers whose ``around`` learns the environments of the rows of each solve."""
-
-    def attach(self, solver: S) -> S:
-        """Joins a solver: as one of its callbacks, and around its ``solve``; returns the solver.
-
-        A ``PredictiveSamplingSolver``, which has no callbacks, is joined where it asks for costs.
-        So the environment of each row is known, and no error inside ``solve`` leaves a session
-        open. Attaching again changes nothing. A solver may have several hooks, and a hook several
-        solvers, one solve at a time; answers are the last solve's. A copy of an attached solver
-        has hooks and sessions of its own. Raises ArgumentError: The solver has no callbacks, as
-        MPPI's.
-        """
-        if _is_of_one_pool(solver) and not hasattr(solver, "callbacks"):
-            solver.callbacks = []
-        if not isinstance(getattr(solver, "callbacks", None), list) or "solve" in vars(solver):
-            raise ArgumentError(
-                "solver",
-                f"{type(solver).__name__} has no callbacks, or a solve that is not its class's; "
-                "attach to a solver that selects, as CEMSolver does. MPPI's mean of one pool: "
-                "client.certify_pool(..., temperature=...)",
-            )
-        if self not in solver.callbacks:
-            solver.callbacks.append(self)
-        if not isinstance(solver, _AttachedSolver):
-            solver.__class__ = _attached(type(solver))
-        return solver
-
-    def detach(self, solver: S) -> S:
-        """Leaves a solver, which is then as it was before; returns it."""
-        if self in solver.callbacks:
-            solver.callbacks.remove(self)
-        others = any(isinstance(one, SolverHook) for one in solver.callbacks)
-        if isinstance(solver, _AttachedSolver) and not others:
-            solver.__class__ = type(solver).__bases__[1]
-            if _is_of_one_pool(solver):
-                del solver.callbacks
-        return solver
-
-
-class _AttachedSolver:
-    """Goes before the class of an attached solver: ``solve`` passes the rows' environments on.
-
-    A class, because a function that an instance is given would solve for the original in a copy.
+    Raises ArgumentError: The solver has no callbacks, as MPPI's.
     """
 
-    callbacks: list[Any]
-    n_envs: int
+    solver: Any
+    hook: Any
+    episodes: list[int]
+
+    def __init__(self, solver: Any, hook: Any) -> None:  # noqa: ANN401 - of a library not imported
+        vars(self).update(solver=solver, hook=hook, episodes=[])
+        if not (self._is_of_one_pool() or isinstance(getattr(solver, "callbacks", None), list)):
+            raise ArgumentError(
+                "solver",
+                f"{type(solver).__name__} has no callbacks; attach to a solver that selects, as "
+                "CEMSolver does. MPPI's mean of one pool: "
+                "client.certify_pool(..., temperature=...)",
+            )
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - the solver's
+        if name == "solver" or name.startswith("__"):  # a copy is asked before it has one
+            raise AttributeError(name)
+        return getattr(self.solver, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self.solver, name, value)
+
+    def __call__(self, *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Solves, as the library's solvers do when they are called."""
+        return self.solve(*given, **named)
 
     def solve(self, info_dict: Mapping[str, Any], *given: Any, **named: Any) -> Any:  # noqa: ANN401
+        """Solves with the hook; raises ArgumentError where nothing says whose the rows are."""
         info = dict(info_dict)
         envs = self._environments(info)
         rows = {
             env: {key: value[row] for key, value in info.items()} for row, env in enumerate(envs)
         }
-        with ExitStack() as around:
-            hooks: list[Any] = [one for one in self.callbacks if isinstance(one, SolverHook)]
-            for hook in hooks:
-                around.enter_context(hook.around(self, rows))
-            if _is_of_one_pool(self):
-                around.enter_context(_shown(self, hooks))
-            return super().solve(info, *given, **named)  # type: ignore[misc]
+        inner = info_dict if isinstance(self.solver, AttachedSolver) else info
+        joined = self._asked_costs if self._is_of_one_pool() else self._called_back
+        with self.hook.around(self.solver, rows), joined():
+            return self.solver.solve(inner, *given, **named)
+
+    def _is_of_one_pool(self) -> bool:
+        """Whether it is a solver without callbacks whose plan is the best of its one pool."""
+        solver = self.solver
+        while isinstance(solver, AttachedSolver):
+            solver = solver.solver
+        return any(kind.__name__ == "PredictiveSamplingSolver" for kind in type(solver).__mro__)
+
+    @contextmanager
+    def _called_back(self) -> Iterator[None]:
+        """Puts the hook among the solver's callbacks, unless it is there."""
+        callbacks = self.solver.callbacks
+        self.solver.callbacks = [*callbacks, *([] if self.hook in callbacks else [self.hook])]
+        try:
+            yield
+        finally:
+            self.solver.callbacks = callbacks
+
+    @contextmanager
+    def _asked_costs(self) -> Iterator[None]:
+        """Shows the hook the pools that the solver asks the costs of, one a batch."""
+        name = "cost" if hasattr(self.solver, "cost") else "model"
+        minimised = getattr(self.solver, name)
+
+        def get_cost(info: Any, candidates: Any) -> Any:  # noqa: ANN401
+            costs = minimised.get_cost(info, candidates)
+            best = floats(costs).argmin(axis=1)[:, None]
+            self.hook.start_batch()
+            self.hook(step=0, candidates=candidates, costs=costs, topk_inds=best)
+            return costs
+
+        setattr(self.solver, name, SimpleNamespace(get_cost=get_cost))
+        try:
+            yield
+            self.hook.end_solve()
+        finally:
+            setattr(self.solver, name, minimised)
 
     def _environments(self, info: dict[str, Any]) -> Sequence[int]:
         """Removes and returns the environments of an ``info_dict``'s rows, in their order."""
-        given = info.pop("environment", None)
+        given, count = info.pop("environment", None), self.solver.n_envs
         rows = len(next(iter(info.values())))
         if given is not None:
             numbers: list[int] = integers(given).reshape(-1).tolist()
-            if len({*numbers} & {*range(self.n_envs)}) != rows or len(numbers) != rows:
+            if len({*numbers} & {*range(count)}) != rows or len(numbers) != rows:
                 raise ArgumentError(
                     "environment",
-                    f"found {numbers}, wanted the numbers of {rows} of {self.n_envs} environments, "
+                    f"found {numbers}, wanted the numbers of {rows} of {count} environments, "
                     "one for each row",
                 )
             return numbers
         episodes: list[int] = integers(info.get("id", ())).reshape(-1).tolist()
-        if rows == self.n_envs:
-            vars(self)[_EPISODES] = episodes
+        known = self.episodes
+        if rows == count:
+            known[:] = episodes
             return range(rows)
-        known: list[int] = vars(self).get(_EPISODES, [])
         if len(episodes) == rows == len({*episodes}) and all(known.count(e) == 1 for e in episodes):
             return [known.index(episode) for episode in episodes]
         raise ArgumentError(
             "environment",
-            f"the solver was given {rows} of {self.n_envs} environments and not told which: "
+            f"the solver was given {rows} of {count} environments and not told which: "
             "put their numbers beside the other observations, info['environment']",
         )
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _unpickled, (type(self).__bases__[1],), vars(self)
-
-
-def _is_of_one_pool(solver: object) -> bool:
-    """Whether it is a solver without callbacks whose plan is the best of its one pool."""
-    return any(kind.__name__ == "PredictiveSamplingSolver" for kind in type(solver).__mro__)
-
-
-@contextmanager
-def _shown(solver: Any, hooks: Sequence[Any]) -> Iterator[None]:  # noqa: ANN401
-    """Shows hooks the pools that a solver without callbacks asks the costs of, one a batch."""
-    name = "cost" if hasattr(solver, "cost") else "model"
-    minimised = getattr(solver, name)
-
-    def get_cost(info: Any, candidates: Any) -> Any:  # noqa: ANN401
-        costs = minimised.get_cost(info, candidates)
-        best = floats(costs).argmin(axis=1)[:, None]
-        for hook in hooks:
-            hook.start_batch()
-            hook(step=0, candidates=candidates, costs=costs, topk_inds=best)
-        return costs
-
-    setattr(solver, name, SimpleNamespace(get_cost=get_cost))
-    try:
-        yield
-        for hook in hooks:
-            hook.end_solve()
-    finally:
-        setattr(solver, name, minimised)
-
-
-_EPISODES = "_acpc_episodes"  # attribute of an attached solver: those of its last whole solve
-
-
-@functools.cache
-def _attached(kind: type) -> type:
-    return type(kind.__name__, (_AttachedSolver, kind), {"__module__": kind.__module__})
-
-
-def _unpickled(kind: type) -> Any:  # noqa: ANN401 - a solver of any class
-    return object.__new__(_attached(kind))
 
 
 def integers(values: Any) -> Integers:  # noqa: ANN401 - tensor or array

@@ -15,18 +15,13 @@ from pathlib import Path
 from acpc_lab.report.headline import claims, failing
 from acpc_lab.report.model import ReportData, counted
 from acpc_lab.report.page import export_figures, render
-from acpc_lab.report.sources import (
-    LabelNames,
-    from_files,
-    from_operations,
-    from_sweep,
-)
+from acpc_lab.report.sources import from_files, from_operations, from_sweep
 from acpc_lab.report.worst import missing, with_pictures
 from acpc_lab.tables import write_whole
 
 __all__ = [
-    "LabelNames", "ReportData", "claims", "export_figures", "failing",
-    "from_files", "from_operations", "from_sweep", "render", "with_pictures", "write_report",
+    "ReportData", "claims", "export_figures", "failing", "from_files", "from_operations",
+    "from_sweep", "render", "with_pictures", "write_report",
 ]  # fmt: skip
 
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.distributions import distributions, steps
-from acpc_lab.report.figures import Plate, levels, limits_plate, plane
+from acpc_lab.report.figures import Plate, distributions, levels, plane, steps
 from acpc_lab.report.headline import headline
 from acpc_lab.report.model import ReportData, printable
 from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
@@ -33,7 +32,6 @@ def plates(data: ReportData) -> list[Plate]:
     """Every figure that the data has values for, in the order of the page."""
     drawn = [
         *(levels(data, shift) for shift in data.shifts if data.has_levels),
-        limits_plate(data),
         plane(data),
         *(distributions(data, shift) for shift in data.shifts),
         *(steps(data, shift) for shift in data.shifts),

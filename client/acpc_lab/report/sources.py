@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
+from acpc.contract import Identity, Perturbation, below, check, check_score, from_plain, parse
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -89,25 +88,19 @@ def from_operations(
     return _report(cells, title, **one)
 
 
-@dataclass(frozen=True)
-class LabelNames:
-    """Names of the labels that mean something to the report; empty: the first usual name there is.
-
-    Attributes:
-        level: Augmentation level, a number; else ``level``, ``noise``, ``sigma``, ``std``, ...
-        run: Training run; else ``run``, ``training_seed`` or ``training_run``.
-        task: Task; else ``task``.
-    """
-
-    level: str = ""
-    run: str = ""
-    task: str = ""
-
-
 def from_sweep(
-    source: str | Path | SweepResults, *, labels: LabelNames | None = None, title: str = ""
+    source: str | Path | SweepResults,
+    *,
+    labels: Mapping[str, str] = {},
+    title: str = "",
 ) -> ReportData:
     """A report of a sweep, finished or not, without pictures; ``with_pictures`` adds them.
+
+    Args:
+        source: The sweep file, the folder beside it, or its results.
+        labels: Which label is the augmentation ``level``, the training ``run`` or the ``task``;
+            the first usual name there is where it is left out.
+        title: Heading; empty: the sweep's name.
 
     Raises ArgumentError: The sweep has not been run yet, or has no such label; FailedPrecondition:
     Its files cannot be read.
@@ -115,8 +108,9 @@ def from_sweep(
     results = source if isinstance(source, SweepResults) else SweepResults.open(source)
     for item in results:
         if item.score is not None:
-            _require_sound(item.score, str(results.folder / item.cell.id))
-    level_name, cells = _labelled(labels or LabelNames(), results)
+            with below(str(results.folder / item.cell.id)):
+                check_score(item.score)
+    level_name, cells = _labelled(labels, results)
     return _report(
         cells,
         title or results.name,
@@ -129,7 +123,9 @@ def from_sweep(
     )
 
 
-def _labelled(names: LabelNames, items: Sequence[CellResult]) -> tuple[str, list[CellResult]]:
+def _labelled(
+    names: Mapping[str, str], items: Sequence[CellResult]
+) -> tuple[str, list[CellResult]]:
     """Which label is the level, and the rows with task, run, level and success rates of theirs.
 
     Rates above 1 mean per cent, for all of them. The success rate is that under the cell's kind of
@@ -139,7 +135,9 @@ def _labelled(names: LabelNames, items: Sequence[CellResult]) -> tuple[str, list
     Raises ArgumentError: A label that was asked for and that no cell has.
     """
     known = {name for item in items for name in item.cell.labels}
-    for wanted in filter(None, (names.level, names.run, names.task)):
+    if unknown := names.keys() - _USUAL.keys():
+        raise ArgumentError("label", f"found {unknown.pop()!r}, wanted level, run or task")
+    for wanted in names.values():
         if wanted not in known:
             listed = ", ".join(sorted(known))
             raise ArgumentError(
@@ -147,7 +145,7 @@ def _labelled(names: LabelNames, items: Sequence[CellResult]) -> tuple[str, list
             )
     numeric = {n for x in items for n, value in x.cell.labels.items() if _number(value) is not None}
     used = {
-        part: getattr(names, part)
+        part: names.get(part)
         or next((n for n in usual if n in (numeric if part == "level" else known)), "")
         for part, usual in _USUAL.items()
     }
@@ -201,21 +199,11 @@ def _report(cells: Sequence[CellResult], title: str, **more: Any) -> ReportData:
     return ReportData(title=named, cells=tuple(cells), **more)
 
 
-def _require_sound(score: Score, where: str) -> None:
-    """Checks that a page can be made of the numbers of a score.
-
-    Raises ArgumentError: A number is one that no measurement gives; names ``where`` and its field.
-    """
-    try:
-        check_score(score)
-    except ArgumentError as error:
-        raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
-
-
 def _measured(result: Result, where: str, shift: str = "") -> CellResult:
     """A score with what its request tells; ``shift`` is used where there is no request."""
     request, score = result.score_request, result.answer
-    _require_sound(score, where)
+    with below(where):
+        check_score(score)
     checkpoint = score.checkpoint.checkpoint
     change = None if request is None else request.shift
     cell = Cell(
@@ -251,9 +239,8 @@ def _named(shift: str) -> Perturbation:
 def _protocol(score: Score, where: str) -> ScoreProtocol:
     """Reads the protocol of a score from its receipt; the paper's where that has none."""
     asked = score.receipt.parameters.get("protocol") or {}
-    known = {f.name for f in dataclasses.fields(ScoreProtocol)} & asked.keys()
     path = f"{where}: answer.receipt.parameters.protocol"
-    protocol = from_plain(ScoreProtocol, {name: asked[name] for name in known}, path)
+    protocol = from_plain(ScoreProtocol, asked, path, arrays={})  # of whatever release
     check(protocol, path)
     return protocol
 

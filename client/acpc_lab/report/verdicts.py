@@ -132,30 +132,20 @@ class LimitTable(NamedTuple):
 
 
 def limit_table(data: ReportData) -> LimitTable | None:
-    """Up to which severity each checkpoint passes; None where none has several of a kind."""
-    found = curves(data)
-    if not found:
+    """Up to which severity each checkpoint passes; None where none has several of a kind.
+
+    What tells curves apart is the checkpoint, the seed, the neighbourhood, and the kind of shift.
+    """
+    limited = [(cell, cell.limit) for cell in data.candidates if cell.limit is not None]
+    if not limited:
         return None
-    names = tuple(dict.fromkeys(curve for _, curve in found))
-    rows = tuple(
-        (apart[0], tuple(found.get((apart, curve)) for curve in names))
-        for apart in dict.fromkeys(apart for apart, _ in found)
-    )
-    return LimitTable(names, rows, next(iter(found.values())).meaning())
-
-
-Apart = tuple[str, int, float]
-"""Checkpoint, seed and neighbourhood, which tell curves apart."""
-
-
-def curves(data: ReportData) -> dict[tuple[Apart, str], SeverityLimit]:
-    """The limits of the candidates by what tells them apart, and by kind of shift."""
-    found = {}
-    for cell in data.candidates:
-        if cell.limit is not None:
-            apart = dotted(cell.task, cell.name), cell.cell.seed, cell.cell.protocol.neighbourhood
-            found[apart, curve_of(cell.cell.shift) or ""] = cell.limit
-    return found
+    rows: dict[tuple[str, int, float], dict[str, SeverityLimit]] = {}
+    for cell, limit in limited:
+        apart = dotted(cell.task, cell.name), cell.cell.seed, cell.cell.protocol.neighbourhood
+        rows.setdefault(apart, {})[curve_of(cell.cell.shift) or ""] = limit
+    names = tuple(dict.fromkeys(name for found in rows.values() for name in found))
+    shown = tuple((apart[0], tuple(map(found.get, names))) for apart, found in rows.items())
+    return LimitTable(names, shown, limited[0][1].meaning())
 
 
 class Value(NamedTuple):

@@ -9,7 +9,6 @@ from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Stud
 from acpc_lab.studies.bundle import STUDIES, verify
 from acpc_lab.studies.measuring import (
     Ask,
-    CheckpointAnswer,
     CheckpointRows,
     MeasuringProgress,
     MeasuringTask,

@@ -80,15 +80,19 @@ class Parameters(Frozen):
 
 @dataclass(frozen=True)
 class Listing:
-    """A table for the terminal.
+    """A table for the terminal, which may also be drawn.
 
     Attributes:
         items: One a row.
         columns: Title, attribute or function of the item, and format of a number.
+        figure: Name of the figure that shows its numbers; empty: there is none.
+        named: How many of the first columns name an item there.
     """
 
     items: Sequence[Any]
     columns: Sequence[tuple[Any, ...]]
+    figure: str = ""
+    named: int = 1
 
 
 CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))

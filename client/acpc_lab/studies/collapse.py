@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Iterator
+from typing import Annotated, Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
@@ -11,13 +11,10 @@ from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
-from acpc_lab.studies.figures import Panel, by_row
+from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
 from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class CollapseRows(Rows):
@@ -125,6 +122,7 @@ def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
             ("clean success", _clean_success),
             ("collapsed", "collapsed"),
         ),
+        "checkpoints",
     )
     yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled
     if summary.exposed is not None:
@@ -136,28 +134,6 @@ def _clean_success(item: CollapseLine) -> str:
         return "-"
     sd = "" if item.success_clean_sd is None else f" +- {item.success_clean_sd:.1f}"
     return f"{item.success_clean:.1f}{sd}%"
-
-
-PANELS = {
-    "ir_raw": "raw IR",
-    "sr": "SR",
-    "median_latent_distance": "median latent distance",
-    "success_clean": "clean success (%)",
-}
-
-
-def collapse_figure(lines: Sequence[CollapseLine]) -> Figure:
-    """The numbers of every checkpoint; collapsed ones are marked as such."""
-    shown = []
-    for name, title in PANELS.items():
-        values = {line.checkpoint: getattr(line, name) for line in lines}
-        series = {
-            label: [values[line.checkpoint] if line.collapsed is of else None for line in lines]
-            for label, of in (("not collapsed", False), ("collapsed", True))
-        }
-        if None not in values.values():
-            shown.append(Panel(title, series))
-    return by_row([line.checkpoint for line in lines], shown)
 
 
 def _gather(answers: Answers, *_: Any) -> tuple[CollapseRows, Arrays]:  # noqa: ANN401
@@ -181,7 +157,7 @@ STUDY = Study(
     "Does SR expose a collapsed representation that raw IR prefers?",
     summarise,
     shown,
-    lambda made: {"checkpoints": collapse_figure(made.summary.checkpoints)},
+    tables,
     "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
     "0.967 to 0.984",
     (

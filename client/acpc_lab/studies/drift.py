@@ -10,7 +10,7 @@ from acpc.contract import DriftStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
-from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
@@ -248,10 +248,9 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
 
 def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     """The errors of each cell; compare within a row only, because latent scales differ."""
-    fields = {"Base": "base", "+Control": "control", "+ACPC": "acpc"}
-    series = {label: [getattr(cell, name) for cell in cells] for label, name in fields.items()}
-    title = "out-of-group MAE of the error drift"
-    return by_row(list(map(case_of, cells)), [Panel(title, series)], width=3.6)
+    errors = (("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
+    named = (("task", "task"), ("run", "run"))
+    return by_row(Listing(cells, (*named, *errors), named=2))
 
 
 def require_one_per_run(

@@ -1,96 +1,69 @@
-"""Draws what several studies show: a row per checkpoint or case, a column per number."""
+"""Draws a table of a study: a row per item, a panel per column of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
-from acpc_lab.plotting import RULE, SOFT, hue, logarithmic, marker, panels
+from acpc.contract import cell
+
+from acpc_lab.plotting import RULE, SOFT, hue, logarithmic, panels
+from acpc_lab.studies.base import Evidence, Listing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-Values = Sequence[float | None]
-_CHARACTER, _ROW = 0.062, 0.22  # inches
+_CHARACTER, _ROW, _PANEL = 0.062, 0.22, 1.7  # inches
+# Beyond this ratio of the largest to the smallest number, a linear axis hides the small ones.
+_LOG_BEYOND = 30.0
 
 
-@dataclass(frozen=True)
-class Panel:
-    """One number of every row.
-
-    Attributes:
-        title: What it is.
-        series: Its values by what they are of; None where a row has none.
-        errors: Half the length of the whiskers of a series.
-        line: A number to compare with.
-        log: On a log scale.
-    """
-
-    title: str
-    series: Mapping[str, Values]
-    errors: Mapping[str, Values] = field(default_factory=dict)
-    line: float | None = None
-    log: bool = False
+def tables(made: Evidence) -> dict[str, Figure]:
+    """The tables of a study that have a name of a figure."""
+    shown = made.study.shown(made.summary)
+    return {x.figure: by_row(x) for x in shown if isinstance(x, Listing) and x.figure}
 
 
-def by_row(names: Sequence[str], shown: Sequence[Panel], *, width: float = 1.7) -> Figure:
-    """A mark for each row and series; ``width`` of a panel is in inches."""
+def by_row(table: Listing) -> Figure:
+    """A mark with its number for each item and column; what is None leaves its row empty."""
+    columns = [(title, _values(table.items, value), *spec) for title, value, *spec in table.columns]
+    first = [[cell(x, *spec) for x in held] for _, held, *spec in columns[: table.named]]
+    names = [", ".join(parts) for parts in zip(*first, strict=True)]
+    shown = [(title, held) for title, held, *_ in columns[table.named :] if _are_numbers(held)]
     margin = _CHARACTER * max(map(len, names)) / len(shown)
     height = _ROW * len(names) + 0.9
-    figure, axes = panels(len(shown), width=width + margin, height=height, sharey=True)
-    for axis, panel in zip(axes, shown, strict=True):
-        for index, label in enumerate(panel.series):
-            _marks(axis, panel, label, index)
-        _scaled(axis, panel)
-        axis.set_xlabel(panel.title)
+    figure, axes = panels(len(shown), width=_PANEL + margin, height=height, sharey=True)
+    for axis, (title, held) in zip(axes, shown, strict=True):
+        points = [(x, row) for row, x in enumerate(held) if x is not None]
+        _scale(axis, [x for x, _ in points])
+        axis.plot(*zip(*points, strict=True), "o", color=hue(0), markersize=4, zorder=3)
+        place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
+        for x, row in points:
+            axis.annotate(f"{x:.3g}", (x, row), fontsize=5.5, color=SOFT, **place)
+        axis.set_xlabel(title)
         axis.hlines(range(len(names)), *axis.get_xlim(), color=RULE, linewidth=0.5, zorder=0)
     axes[0].set_yticks(range(len(names)), names)
     axes[0].set_ylim(len(names) - 0.5, -0.5)  # the first stands at the top
-    alike = len({tuple(panel.series) for panel in shown}) == 1
-    key: dict[str, Any] = {"ncols": 3, "columnspacing": 0.8}
-    for axis, panel in zip(axes, shown, strict=True):
-        if alike and len(panel.series) > 1:
-            named = axis.get_legend_handles_labels()
-            figure.legend(*named, loc="outside upper center", **key)
-            break
-        if len(panel.series) > 1:
-            axis.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), **key)
     return figure
 
 
-def _marks(axis: Axes, panel: Panel, label: str, index: int) -> None:
-    """Draws a series, with its numbers where there are two series at most."""
-    count = len(panel.series)
-    shift = (index - (count - 1) / 2) * 0.7 / max(count, 2)
-    held = [(x, row) for row, x in enumerate(panel.series[label]) if x is not None]
-    look: dict[str, Any] = {"color": hue(index), "marker": marker(index), "markersize": 4}
-    if label in panel.errors:
-        look |= {"xerr": [panel.errors[label][row] for _, row in held], "elinewidth": 0.8}
-    at = [x for x, _ in held], [row + shift for _, row in held]
-    axis.errorbar(*at, linewidth=0, zorder=3, label=label, **look)
-    place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
-    for x, row in zip(*at, strict=True) if count <= 2 else ():
-        axis.annotate(f"{x:.3g}", (x, row), fontsize=5.5, color=SOFT, **place)
+def _values(items: Sequence[Any], value: Any) -> list[Any]:  # noqa: ANN401 - as ``Listing`` has it
+    return list(map(attrgetter(value) if isinstance(value, str) else value, items))
 
 
-def _scaled(axis: Axes, panel: Panel) -> None:
-    """Sets the limits of a panel, with room for the numbers, and draws its line."""
-    known = [x for values in panel.series.values() for x in values if x is not None]
-    known += [panel.line] if panel.line is not None else []
-    if panel.log and (positive := [x for x in known if x > 0]):
-        logarithmic(axis, "x", min(positive) / 1.5, max(positive) * 2.5)
-    elif known:
-        low, high = min(known), max(known)
-        low = low if low > high / 2 else min(0.0, low)
-        reach = (high - low) or abs(high) or 1.0
-        axis.set_xlim(low - 0.05 * reach, high + 0.2 * reach)
-    if panel.line is not None:
-        axis.axvline(panel.line, color=SOFT, linewidth=0.8, linestyle=":", zorder=1)
+def _are_numbers(values: Sequence[object]) -> bool:
+    known = [x for x in values if x is not None]
+    return bool(known) and all(isinstance(x, int | float) and type(x) is not bool for x in known)
 
 
-def case_of(item: Any) -> str:  # noqa: ANN401 - a record
-    """Names a row by its task and run, and by its level where it has one."""
-    level = getattr(item, "level", None)
-    return f"{item.task}, run {item.run}" + ("" if level is None else f", {level:g}")
+def _scale(axis: Axes, values: Sequence[float]) -> None:
+    """Sets the limits of a panel, with room for the numbers."""
+    low, high = min(values), max(values)
+    if low > 0 and high / low > _LOG_BEYOND:
+        logarithmic(axis, "x", low / 1.5, high * 2.5)
+        return
+    low = low if low > high / 2 else min(0.0, low)
+    reach = (high - low) or abs(high) or 1.0
+    axis.set_xlim(low - 0.05 * reach, high + 0.2 * reach)

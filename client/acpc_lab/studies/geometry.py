@@ -28,7 +28,7 @@ from acpc_lab.studies.base import (
     gathered,
     key,
 )
-from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers
 
@@ -190,6 +190,8 @@ def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
             ("r < NN", "below_nearest", ".1%"),
             ("fully disjoint", "disjoint", ".1%"),
         ),
+        "numbers",
+        4,
     )
 
 
@@ -229,34 +231,13 @@ def tsne(
 
 
 def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The numbers as bars and, where the representations are at hand, the t-SNE panels."""
-    summary, parameters = evidence.summary, evidence.parameters
-    drawn = {"numbers": numbers(summary)}
+    """The numbers and, where the representations are at hand, the t-SNE panels."""
+    summary, parameters, drawn = evidence.summary, evidence.parameters, tables(evidence)
     if evidence.arrays:
         with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
             arrays = embedded(evidence.arrays, parameters)
             drawn["tsne"] = projections(summary, parameters, arrays)
     return drawn
-
-
-def numbers(summary: GeometrySummary) -> Figure:
-    """Median r/NN and the two fractions, by checkpoint and space."""
-    fields = {
-        "median_ratio": "median r/NN",
-        "below_nearest": "fraction r < NN",
-        "disjoint": "fully disjoint fraction",
-    }
-    by_space = {
-        label: [item for item in summary.spaces if item.space == space]
-        for space, label in SPACES.items()
-    }
-    shown = [
-        Panel(
-            title, {label: [getattr(item, name) for item in of] for label, of in by_space.items()}
-        )
-        for name, title in fields.items()
-    ]
-    return by_row(list(dict.fromkeys(map(case_of, summary.spaces))), shown)
 
 
 def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
@@ -267,7 +248,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
         axis = axes[position % rows * columns + position // rows]
         stem = key(position // rows, item.space)
         _scatter(axis, arrays[f"{stem}_tsne"].astype(np.float64), parameters)
-        axis.set_title(f"{case_of(item)}\n{SPACES[item.space]}")
+        axis.set_title(f"{item.task}, run {item.run}, {item.level:g}\n{SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"
         axis.text(0.02, 0.98, text, transform=axis.transAxes, va="top", fontsize=6)

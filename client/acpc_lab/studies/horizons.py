@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import numpy as np
-from acpc.contract import GaussianNoise, Record, bounded, cell, columns_of
+from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import hue, marker, panels
 from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
+from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.tables import Arrays, Column, Integers, Numbers
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class HorizonRows(LevelRows):
@@ -114,34 +111,12 @@ def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
 
     def column(horizon: int, quantile: float) -> tuple[Any, ...]:
         title = f"H{horizon} q{100 * quantile:g}"
-        return title, lambda task: cell(ratios.get((task, horizon, quantile)), ".2f")
+        return title, lambda task: ratios.get((task, horizon, quantile)), ".2f"
 
     places = sorted({(entry.horizon, entry.quantile) for entry in kept})
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    yield Listing(tasks, (("task", str), *(column(*at) for at in places)))
+    yield Listing(tasks, (("task", str), *(column(*at) for at in places)), "ratios")
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
-
-
-def horizon_ratios(entries: Sequence[IrReduction], horizon: int, quantile: float) -> Figure:
-    """Left: by horizon at one quantile. Right: by quantile at one horizon."""
-    figure, (left, right) = panels(2, width=2.9, sharey=True)
-    for index, task in enumerate(dict.fromkeys(entry.task for entry in entries)):
-        mine = [entry for entry in entries if entry.task == task]
-        look: dict[str, Any] = {"color": hue(index), "marker": marker(index), "markersize": 4}
-        across = sorted((e.horizon, e.ratio) for e in mine if e.quantile == quantile)
-        if across:
-            left.plot(*zip(*across, strict=True), label=task, **look)
-        along = sorted((e.quantile, e.ratio) for e in mine if e.horizon == horizon)
-        if along:
-            right.plot(*zip(*along, strict=True), **look)
-    left.set_xlabel(f"horizon H, at q = {quantile:g}")
-    left.set_ylabel("IR over the unaugmented one's")
-    right.set_xlabel(f"quantile q, at H = {horizon}")
-    left.set_xticks(sorted({entry.horizon for entry in entries}))
-    right.set_xticks(sorted({entry.quantile for entry in entries}))
-    left.set_ylim(0, 1.08 * max(entry.ratio for entry in entries))
-    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), ncols=4, columnspacing=0.8)
-    return figure
 
 
 def require_levels(checkpoints: Sequence[StudyCheckpoint], parameters: HorizonParameters) -> None:
@@ -165,9 +140,7 @@ STUDY = Study(
     "Does IR fall whatever the horizon and the quantile?",
     summarise,
     shown,
-    lambda made: {
-        "ratios": horizon_ratios(made.summary.entries, made.summary.horizon, made.summary.quantile)
-    },
+    tables,
     "a ratio of at most 0.09 in every task, at every horizon and quantile",
     (
         "acpc study run horizons --checkpoints pairs.csv --out horizons/ "

@@ -19,9 +19,7 @@ from acpc_client import (
     Operation,
     Perturbation,
     Result,
-    Score,
     ScoreProtocol,
-    StudyResult,
 )
 from acpc_client.errors import AlreadyExists, ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
@@ -34,6 +32,7 @@ from acpc_lab.campaigns import (
     Link,
     OnUpdate,
     Options,
+    Task,
 )
 from acpc_lab.studies.statistics import CleanSeeds
 from acpc_lab.tables import Column, Numbers, Rows, Texts
@@ -129,11 +128,6 @@ class Ask:
             return client.score_checkpoint(*asked, protocol=self.request, **how).submitted
         return client.run_study(row.checkpoint, row.anchors, self.request, **how).submitted
 
-    def answer(self, operation: Operation) -> StudyResult | Score:
-        """The rows or the score of an ended job; raises the reason why it has none."""
-        scored = isinstance(self.request, ScoreProtocol)
-        return operation.result() if scored else operation.study_result()
-
     def document(self) -> dict[str, Any]:
         """All that decides a number, as plain values; request ids follow from it."""
         mode = str(self.numeric_mode)
@@ -145,55 +139,20 @@ class Ask:
         return {"study": self.request.kind, "request": plain, "numeric_mode": mode}
 
 
-@dataclass(frozen=True)
-class CheckpointAnswer:
-    """What was measured on one checkpoint, and by which job."""
-
-    row: StudyCheckpoint
-    operation: Operation
-    answer: StudyResult | Score
-
-    def source(self) -> dict[str, Any]:
-        """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
-        return {
-            "kind": "job",
-            "task": self.row.task,
-            "run": self.row.run,
-            "level": self.row.level,
-            "checkpoint": self.row.checkpoint.name,
-            "operation": self.operation.name,
-            "receipt": self.answer.receipt.to_dict(),
-            "request": dict(Result.of(self.operation).request),
-        }
-
-
-@dataclass(eq=False)
-class MeasuringTask:
-    """One checkpoint to be measured, and what was measured on it.
+class MeasuringTask(Task):
+    """One checkpoint to be measured; its id says what on which.
 
     Attributes:
-        measured: None until the job has ended.
+        measured: Rows or a score, with what was asked; None until the job has ended.
     """
 
-    row: StudyCheckpoint
-    ask: Ask
-    measured: CheckpointAnswer | None = None
+    measured: Result | None = None
 
-    @property
-    def id(self) -> str:
-        """What is measured, on which checkpoint and anchors."""
-        asked = [str(self.row.checkpoint), str(self.row.anchors), self.ask.document()]
-        return str(uuid.uuid5(_NAMESPACE, json.dumps(asked, sort_keys=True)))
-
-    @property
-    def title(self) -> str:
-        """Task, run and level."""
-        return str(self.row)
-
-    @property
-    def kept(self) -> bool:
-        """Whether it was measured in this run; a run before this one keeps no answer."""
-        return self.measured is not None
+    def __init__(self, row: StudyCheckpoint, ask: Ask) -> None:
+        asked = [str(row.checkpoint), str(row.anchors), ask.document()]
+        name = uuid.uuid5(_NAMESPACE, json.dumps(asked, sort_keys=True))
+        super().__init__(str(name), str(row))
+        self.row, self.ask = row, ask
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits its job, or finds that of an earlier call, unless that one has failed."""
@@ -209,7 +168,26 @@ class MeasuringTask:
 
     def keep(self, operation: Operation) -> None:
         """Keeps the answer in memory."""
-        self.measured = CheckpointAnswer(self.row, operation, self.ask.answer(operation))
+        scored = isinstance(self.ask.request, ScoreProtocol)
+        _ = operation.result() if scored else operation.study_result()  # raises why there is none
+        self.measured = Result.of(operation)
+
+    @property
+    def answer(self) -> Any:  # noqa: ANN401 - a StudyResult or a Score
+        """What was measured."""
+        return self.measured and self.measured.answer
+
+    def source(self) -> dict[str, Any]:
+        """For a bundle: checkpoint, job, receipt, and the request as the server took it."""
+        found, of = Result.of(self.measured), ("task", "run", "level")
+        return {
+            "kind": "job",
+            **{name: getattr(self.row, name) for name in of},
+            "checkpoint": self.row.checkpoint.name,
+            "operation": found.operation,
+            "receipt": found.answer.receipt.to_dict(),
+            "request": dict(found.request),
+        }
 
 
 MeasuringProgress = CampaignProgress[MeasuringTask]
@@ -221,7 +199,7 @@ def measure(
     ask: Ask,
     on_update: OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
-) -> list[CheckpointAnswer]:
+) -> list[MeasuringTask]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
 
     The request ids of the jobs follow from what is asked, so that the same call finds them again.
@@ -231,14 +209,14 @@ def measure(
 
     def update(now: MeasuringProgress) -> None:
         on_update(now)
-        for status in now.changed:
-            if status.state in ENDED_BADLY:
-                raise status.problem or Unknown(f"{status.task.title} has no answer")
+        for task in now.changed:
+            if task.state in ENDED_BADLY:
+                raise task.problem or Unknown(f"{task.title} has no answer")
 
     tasks = [MeasuringTask(row, ask) for row in rows]
     link, options = Link(client, timeout=timeout), Options(concurrency=CONCURRENCY)
     Campaign(client, link, tasks, options, on_update=update).run()
-    return [task.measured for task in tasks if task.measured is not None]
+    return [task for task in tasks if task.measured is not None]
 
 
 def _plain(message: Message) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from acpc.contract import PlannerStudy, Record, bounded
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
-from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
@@ -216,17 +216,17 @@ def _runs(cells: Sequence[PlannerCell]) -> list[PlannerRun]:
     return runs
 
 
+ERRORS = (
+    ("test task", "task"),
+    ("run", "run"),
+    ("baseline MAE", "baseline", ".4f"),
+    ("with the feature", "expanded", ".4f"),
+)
+
+
 def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
     """Errors by test task, their reduction over runs, certificates and bounds."""
-    yield Listing(
-        summary.cells,
-        (
-            ("test task", "task"),
-            ("run", "run"),
-            ("baseline MAE", "baseline", ".4f"),
-            ("with the feature", "expanded", ".4f"),
-        ),
-    )
+    yield Listing(summary.cells, ERRORS)
     yield (
         f"the distance at the planner's horizon lowers the MAE of log(1 + regret) by "
         f"{summary.reduction.shown(100, '%')} over {len(summary.runs)} run(s); better in "
@@ -242,18 +242,14 @@ def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
         yield f"bounds: {found} candidate pairs"
 
 
-def planner_errors(cells: Sequence[PlannerCell], reduction: Spread) -> Figure:
+def planner_errors(cells: Sequence[PlannerCell]) -> Figure:
     """Both errors of each test task and run, and by how much ACPC lowers the first."""
-    errors = {
-        "baseline": [cell.baseline for cell in cells],
-        "with ACPC at the planner's horizon": [cell.expanded for cell in cells],
-    }
-    lowered = [100 * (1 - c.expanded / c.baseline) if c.baseline else None for c in cells]
-    shown = (
-        Panel("MAE of log(1 + selection regret)", errors),
-        Panel("lower error with ACPC (%)", {"each cell": lowered}, line=100 * reduction.mean),
-    )
-    return by_row(list(map(case_of, cells)), shown, width=2.6)
+
+    def lowered(cell: PlannerCell) -> float | None:
+        return 100 * (1 - cell.expanded / cell.baseline) if cell.baseline else None
+
+    columns = (*ERRORS, ("lower error with ACPC (%)", lowered))
+    return by_row(Listing(cells, columns, named=2))
 
 
 STUDY = Study(
@@ -261,7 +257,7 @@ STUDY = Study(
     "Does ACPC reflect what a changed plan costs the clean model?",
     summarise,
     shown,
-    lambda made: {"errors": planner_errors(made.summary.cells, made.summary.reduction)},
+    lambda made: {"errors": planner_errors(made.summary.cells)},
     "15.2 +- 2.0% over 3 runs; better in 12 of 12 cells",
     (
         "acpc study run planner --checkpoints checkpoints.csv --anchors 100 --out planner/",

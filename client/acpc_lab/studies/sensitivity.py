@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator
+from typing import Annotated
 
 import numpy as np
 from acpc.contract import Record, SensitivityStudy
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import CHECKPOINT, Evidence, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.figures import Panel, by_row, case_of
+from acpc_lab.studies.base import CHECKPOINT, LevelRows, Listing, Parameters, Study
+from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
-METHODS = {"jvp": "Jacobian-vector products", "finite_difference": "finite differences"}
+METHODS = ("jvp", "finite_difference")
 
 
 class SensitivityRows(LevelRows):
@@ -96,7 +93,7 @@ def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> 
                 f"{task}, run {run}, level {level:g}: anchors have between {min(probes)} "
                 f"and {max(probes)} probes, wanted one number",
             )
-        named = (task, run, level, list(METHODS)[method])
+        named = (task, run, level, METHODS[method])
         means = {anchor: float(cell.squared_norm[i].mean()) for (anchor,), i in anchors.items()}
         values[named] = means
         sample = np.array(list(means.values()))
@@ -140,36 +137,10 @@ def shown(summary: SensitivitySummary) -> Iterator[str | Listing]:
     named = (*CHECKPOINT, ("method", lambda item: item.method.replace("_", " ")))
     error = ("standard error", "standard_error")
     norm = ("squared norm", "mean", ".4g")
-    yield Listing(summary.checkpoints, (*named, norm, (*error, ".2g")))
+    yield Listing(summary.checkpoints, (*named, norm, (*error, ".2g")), "checkpoints", 4)
     if summary.ratios:
         ratio = ("over the unaugmented one", "ratio", ".4f")
-        yield Listing(summary.ratios, (*named, ratio, (*error, ".4f")))
-
-
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The norms and, where there are references, the ratios."""
-    held = evidence.summary
-    drawn = {"checkpoints": estimates(held.checkpoints, "mean", "squared Frobenius norm")}
-    if held.ratios:
-        title = "sensitivity over the unaugmented one's"
-        drawn["ratios"] = estimates(held.ratios, "ratio", title, 1.0)  # below one is lower
-    return drawn
-
-
-def estimates(
-    held: Sequence[Sensitivity | SensitivityRatio], name: str, title: str, line: float | None = None
-) -> Figure:
-    """A mark per checkpoint and method, with a standard error, on a log scale."""
-    found = {(case_of(item), item.method): item for item in held}
-    names = list(dict.fromkeys(map(case_of, held)))
-
-    def column(method: str, of: str) -> list[float | None]:
-        return [getattr(found.get((row, method)), of, None) for row in names]
-
-    series = {words: column(method, name) for method, words in METHODS.items()}
-    errors = {words: column(method, "standard_error") for method, words in METHODS.items()}
-    panel = Panel(f"{title}, log scale", series, errors, line, log=True)
-    return by_row(names, [panel], width=3.4)
+        yield Listing(summary.ratios, (*named, ratio, (*error, ".4f")), "ratios", 4)
 
 
 STUDY = Study(
@@ -177,7 +148,7 @@ STUDY = Study(
     "How strongly do encoder and rollout amplify small noise?",
     summarise,
     shown,
-    draw,
+    tables,
     "by both methods the augmented checkpoint is less sensitive in every task; no number "
     "is printed",
     ("acpc study run sensitivity --checkpoints pair.csv --out sensitivity/",),

@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 from acpc.contract import Record, bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.plotting import INK, hue, marker, panels, swatch, zero_line
+from acpc_lab.plotting import INK, hue, panels, zero_line
 from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study, family_column
 from acpc_lab.studies.statistics import (
     SLACK,
@@ -284,26 +284,18 @@ def _gain(pair: ShiftPair) -> str:
     return f"{pair.success_gain:+.1f}{ends}"
 
 
-GAIN, DELTA = "change of success (points)", "change of the screen score S"
-
-
-def _names(pairs: Sequence[ShiftPair]) -> tuple[list[str], list[str]]:
-    """Tasks and shifts, in the order of the pairs."""
-    tasks = dict.fromkeys(pair.task for pair in pairs)
-    return list(tasks), list(dict.fromkeys(pair.shift for pair in pairs))
-
-
 def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
     """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
     figure, (left, right) = panels(2, width=3.0)
-    _bars(left, pairs, "success_gain", GAIN)
-    _bars(right, pairs, "delta_score", DELTA)
+    _bars(left, pairs, "success_gain", "change of success (points)")
+    _bars(right, pairs, "delta_score", "change of the screen score S")
     left.legend()
     return figure
 
 
 def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> None:
-    tasks, shifts = _names(pairs)
+    tasks = list(dict.fromkeys(pair.task for pair in pairs))
+    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
     width = 0.8 / len(shifts)
     for index, shift in enumerate(shifts):
         for place, task in enumerate(tasks):
@@ -319,36 +311,12 @@ def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> Non
     zero_line(axis)
 
 
-def shift_scatter(pairs: Sequence[ShiftPair]) -> Figure:
-    """Every pair; filled when the sign of delta S tells what the behaviour does."""
-    figure, (axis,) = panels(1, width=4.2, height=2.8)
-    tasks, shifts = _names(pairs)
-    for pair in pairs:
-        colour, shape = hue(tasks.index(pair.task)), marker(shifts.index(pair.shift))
-        fill = colour if pair.agrees else "none"
-        look: dict[str, Any] = {"color": colour, "markerfacecolor": fill, "markersize": 5}
-        axis.plot(pair.delta_score, pair.success_gain, shape, **look)
-    keys = [swatch(task, hue(index)) for index, task in enumerate(tasks)]
-    for index, shift in enumerate(shifts):
-        keys += axis.plot([], [], marker(index), color=INK, label=shift)
-    keys.append(swatch("hollow: sign disagrees", INK, hollow=True))
-    zero_line(axis)
-    axis.axvline(0, color="grey", linewidth=0.8, linestyle=":", zorder=0)
-    axis.set_xlabel(DELTA)
-    axis.set_ylabel(GAIN)
-    axis.legend(handles=keys, loc="upper left", bbox_to_anchor=(1.0, 1.0))
-    return figure
-
-
 STUDY = Study(
     "shifts",
     "Does the change of the screen score agree with the change in behaviour?",
     summarise,
     shown,
-    lambda made: {
-        "bars": shift_bars(made.summary.pairs),
-        "pairs": shift_scatter(made.summary.pairs),
-    },
+    lambda made: {"bars": shift_bars(made.summary.pairs)},
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
         "acpc study run shifts --rows paper",

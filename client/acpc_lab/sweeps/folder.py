@@ -1,4 +1,4 @@
-"""Reads a sweep file, and keeps its cells in a folder: plan, journal and scores."""
+"""Keeps the cells of a sweep in a folder: plan, journal and scores."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from acpc.contract import changed, from_plain, joined, to_plain
+from acpc.contract import changed, from_plain, to_plain
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -26,90 +26,8 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Journal
-from acpc_lab.extras import load
-from acpc_lab.sweeps.reading import Document, Label, SweepFileError, as_value, found, read_document
+from acpc_lab.sweeps.reading import Label
 from acpc_lab.tables import write_whole
-
-if TYPE_CHECKING:
-    from pydantic_core import ErrorDetails
-
-    from acpc_lab.sweeps.spec import SweepSpec
-
-# What should stand where pydantic found another kind of value.
-_WANTED = {
-    "string_type": "text; put it in quotes",
-    "string_too_short": "text",
-    "string_pattern_mismatch": "up to 100 letters, digits, dots, dashes or spaces",
-    "bool_type": "true or false",
-    "int_type": "a whole number",
-    "int_from_float": "a whole number",
-    "tuple_type": "a list with at least one item",
-    "too_short": "a list with at least one item",
-    "dict_type": "a mapping",
-    "literal_error": "one of {expected}",
-    "greater_than_equal": "a whole number from {ge}",
-    "less_than_equal": "a whole number up to {le}",
-    "less_than": "a whole number below {lt}",
-}
-
-
-def example(file: Path) -> str:
-    """Returns the commented sweep file that ``acpc init`` writes."""
-    text = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
-    return text.format(file=file.name, name=file.stem)
-
-
-def load_spec(file: Path) -> SweepSpec:
-    """Reads a sweep file.
-
-    Raises SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
-    """
-    return read_spec(read_document(file), file.stem, file.parent)
-
-
-def folder_of(file: Path, spec: SweepSpec) -> Path:
-    """Returns where the sweep of a file keeps its plan, journal and scores."""
-    return file.with_name(f"{spec.name}.sweep")
-
-
-def read_spec(document: Document | Mapping[str, Any], default_name: str, beside: Path) -> SweepSpec:
-    """Reads a sweep from plain values; files that it names are relative to ``beside``.
-
-    Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
-    """
-    pydantic = load("pydantic")
-    from acpc_lab.sweeps.spec import SweepSpec  # noqa: PLC0415 - loads pydantic
-
-    source = document if isinstance(document, Document) else Document(document)
-    given = source.value
-    if isinstance(given, Mapping):
-        given = {"name": default_name, **given}
-    try:
-        spec = SweepSpec.model_validate(given, context={"beside": beside})
-    except pydantic.ValidationError as error:
-        raise _refused(source, error.errors()[0]) from error
-    spec.bind(source)
-    return spec
-
-
-def _refused(source: Document, detail: ErrorDetails) -> SweepFileError:
-    path = ""
-    for part in detail["loc"]:
-        if part != "[key]":
-            path = joined(path, f"[{part}]" if isinstance(part, int) else str(part))
-    value, context = detail["input"], detail.get("ctx", {})
-    cause = context.get("error")
-    if isinstance(cause, ArgumentError):
-        words = re.search(r"found '([^']*)', wanted (float|a number)", cause.description)
-        as_text = words and isinstance(as_value(words[1]), int | float)
-        hint = "; YAML reads 1e-3 as text, write 1.0e-3" if as_text else ""
-        return source.error(joined(path, cause.field), f"{cause.description}{hint}")
-    if "expected" in context:
-        context = {"expected": re.sub(" or ", ", ", context["expected"]).replace("'", "")}
-    wanted = _WANTED.get(detail["type"], detail["msg"]).format(**context)
-    value = list(value) if isinstance(value, tuple) else value
-    return source.error(path, found(value, wanted).description)
-
 
 _NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80

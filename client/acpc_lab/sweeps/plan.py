@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acpc.contract import MAX_RESAMPLES, nearest
 from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
@@ -15,9 +15,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.folder import Cell, SweepPlan
 from acpc_lab.sweeps.reading import Label, as_value, fill
-
-if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import CellAnchors, Group, SweepSpec
+from acpc_lab.sweeps.spec import CellAnchors, Group, SweepSpec
 
 _DEFAULT_WEIGHTS = "weights.pt"
 _MAX_NAMES = 8

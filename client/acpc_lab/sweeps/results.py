@@ -15,8 +15,9 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import Entry, TaskState, counted
 from acpc_lab.evidence import Correction, Family, SeverityLimit
-from acpc_lab.sweeps.folder import SweepFolder, SweepPlan, folder_of, load_spec
+from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
 from acpc_lab.sweeps.rows import CellResult, judged
+from acpc_lab.sweeps.spec import folder_of, load_spec
 from acpc_lab.tables import Table
 
 # Share of a checkpoint's median latent distance below which its reference has not spread.

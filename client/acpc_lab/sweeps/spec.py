@@ -1,15 +1,18 @@
-"""Declares what a sweep file may say, and checks it before any server is asked."""
+"""Declares what a sweep file may say, and reads it before any server is asked."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, field, replace
 from functools import cached_property, partial
-from typing import Annotated, Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, Self, TypeVar
 
-from acpc.contract import check, digested, from_plain
+from acpc.contract import Frozen, below, check, digested, from_plain
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
@@ -22,18 +25,6 @@ from acpc_client import (
     load_thresholds,
 )
 from acpc_client.errors import ArgumentError
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    PlainValidator,
-    PrivateAttr,
-    StringConstraints,
-    ValidationInfo,
-    model_validator,
-)
 
 from acpc_lab.evidence import ERROR_HALFLIFE
 from acpc_lab.sweeps.reading import (
@@ -41,31 +32,77 @@ from acpc_lab.sweeps.reading import (
     Label,
     Pattern,
     SweepFileError,
+    as_value,
     found,
     known_keys,
+    read_document,
+    read_shifts,
 )
-from acpc_lab.sweeps.shifts import read_shifts
 
 T = TypeVar("T")
-Text = Annotated[str, StringConstraints(min_length=1, pattern=r"\S")]
-Many = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else (value,))
-Listed = BeforeValidator(lambda value: tuple(value) if isinstance(value, list) else value)
-_mode = partial(from_plain, NumericMode)
-Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Reader = Callable[[Any], Any]
+_MANY = "a list with at least one item"
+_TEXT = "text; put it in quotes"
 
 
-class Part(BaseModel):
+def said(read: Reader, default: object = MISSING, *, key: str = "") -> Any:  # noqa: ANN401
+    """Declares a field by what reads it from the file; ``key`` where it has another name there."""
+    return field(default=default, metadata={"read": read, "key": key})
+
+
+class Part(Frozen, kw_only=True):
     """A mapping of the file, with no other keys than its fields; a null is as if left out."""
 
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, arbitrary_types_allowed=True
-    )
-
-    @model_validator(mode="before")
     @classmethod
-    def _read_keys(cls, value: object) -> object:
-        keys = {item.alias or name: item for name, item in cls.model_fields.items()}
-        return known_keys(value, list(keys), [k for k, item in keys.items() if item.is_required()])
+    def read(cls, value: object, **known: object) -> Self:
+        """Reads the fields that the file may say; ``known`` are others.
+
+        Raises ArgumentError: A key is unknown or missing, or a value does not fit; names its place.
+        """
+        keys = {f.metadata["key"] or f.name: f for f in dataclasses.fields(cls) if f.metadata}
+        required = [k for k, f in keys.items() if f.default is f.default_factory is MISSING]
+        given = known_keys(value, list(keys), required)
+        read = {keys[k].name: _at(k, keys[k].metadata["read"], x) for k, x in given.items()}
+        return cls(**read, **known)
+
+
+def _at(place: str, read: Reader, value: object) -> Any:  # noqa: ANN401 - what it reads
+    with below(place):
+        return read(value)
+
+
+def each(read: Reader, *, alone: bool = True) -> Reader:
+    """Makes a reader of a list with at least one item; with ``alone`` one item will do for it."""
+
+    def many(value: object) -> tuple[Any, ...]:
+        if alone and not isinstance(value, list):
+            return (read(value),)
+        if not isinstance(value, list) or not value:
+            raise found(value, _MANY)
+        return tuple(_at(f"[{index}]", read, item) for index, item in enumerate(value))
+
+    return many
+
+
+def whole(low: int, high: int) -> Reader:
+    """Makes a reader of a whole number in a range."""
+
+    def read(value: object) -> int:
+        if type(value) is not int:
+            raise found(value, "a whole number")
+        if not low <= value <= high:
+            wanted = f"from {low}" if value < low else f"up to {high}"
+            raise found(value, f"a whole number {wanted}")
+        return value
+
+    return read
+
+
+def text(value: object) -> str:
+    """Reads a text that is not blank."""
+    if not isinstance(value, str) or not value.strip():
+        raise found(value, _TEXT)
+    return value
 
 
 def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequence[str] = ()) -> T:
@@ -94,22 +131,22 @@ def read_reference(value: object) -> CheckpointRef:
 
 
 def _pattern(value: object) -> Pattern:
-    if not isinstance(value, str) or not value:
-        raise found(value, "text; put it in quotes")
-    return Pattern.of(value)
+    return Pattern.of(text(value))
 
 
-def _label(value: object) -> Label:
-    infinite = isinstance(value, float) and not math.isfinite(value)
-    if infinite or not isinstance(value, str | int | float):
-        raise found(value, "text or a number")
-    return value
-
-
-def _identifier(key: str) -> str:
-    if not key.isidentifier():
-        raise ArgumentError("", f"found the label {key!r}, wanted letters, digits and underscores")
-    return key
+def _labels(value: object) -> dict[str, Label]:
+    if not isinstance(value, Mapping):
+        raise found(value, "a mapping")
+    for key, item in value.items():
+        if not isinstance(key, str):
+            raise found(key, _TEXT)
+        if not key.isidentifier():
+            words = f"found the label {key!r}, wanted letters, digits and underscores"
+            raise ArgumentError(key, words)
+        infinite = isinstance(item, float) and not math.isfinite(item)
+        if infinite or not isinstance(item, str | int | float):
+            raise found(item, "text or a number", key)
+    return dict(value)
 
 
 CellAnchors = DatasetAnchors | str
@@ -124,9 +161,7 @@ def _anchors(value: object) -> CellAnchors:
         surplus = ", ".join(key for key in given if key != "set")
         if surplus:
             raise ArgumentError("", f"set names finished anchors; leave out {surplus}")
-        if not isinstance(given["set"], str) or not given["set"].strip():
-            raise found(given["set"], "text; put it in quotes", "set")
-        return given["set"]
+        return str(_at("set", text, given["set"]))
     for key in ("dataset", "task"):
         if key not in given:
             raise ArgumentError("", f"lacks the key {key}; or name finished anchors with set")
@@ -135,10 +170,7 @@ def _anchors(value: object) -> CellAnchors:
     return record(DatasetAnchors, given)
 
 
-Anchors = Annotated[CellAnchors, PlainValidator(_anchors)]
-
-
-class Group(Part):
+class Group(Part, kw_only=True):
     """One item of ``checkpoints``.
 
     Attributes:
@@ -147,23 +179,17 @@ class Group(Part):
         reference: The unaugmented checkpoint, whose name and weights may have ``{label}`` parts;
             None: no relative IR.
         labels: Given in the file; those of the patterns are added to them.
+        place: Where it stands in the file.
     """
 
-    names: Annotated[tuple[Annotated[Pattern, PlainValidator(_pattern)], ...], Many] = Field(
-        alias="name", min_length=1
+    names: tuple[Pattern, ...] = said(each(_pattern), key="name")
+    weights: Pattern | None = said(_pattern, None)
+    reference: CheckpointRef | None = said(read_reference, None)
+    labels: Mapping[str, Label] = field(
+        default_factory=dict, metadata={"read": _labels, "key": "labels"}
     )
-    weights: Annotated[Pattern, PlainValidator(_pattern)] | None = None
-    reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
-    labels: dict[
-        Annotated[str, AfterValidator(_identifier)], Annotated[Label, PlainValidator(_label)]
-    ] = {}
-    anchors: Anchors | None = None
-    _place: str = PrivateAttr("")
-
-    @property
-    def place(self) -> str:
-        """Where it stands in the file."""
-        return self._place
+    anchors: CellAnchors | None = said(_anchors, None)
+    place: str = ""
 
     def texts(self, pattern: Pattern, ref: CheckpointRef) -> dict[str, str] | None:
         """Returns the labels in the names of a weights file; None where they do not fit."""
@@ -171,19 +197,28 @@ class Group(Part):
         more = self.weights.match(ref.weights) if self.weights else {}
         return None if labels is None or more is None else {**labels, **more}
 
-    @model_validator(mode="before")
-    @classmethod
-    def _plain(cls, value: object) -> object:
-        return {"name": value} if isinstance(value, str) else value
 
-    @model_validator(mode="after")
-    def _labels_once(self) -> Group:
-        for pattern in (*self.names, *([self.weights] if self.weights else [])):
-            twice = set(pattern.labels) & set(self.labels)
-            if twice:
-                words = f"{twice.pop()} is a label here and a part of {pattern.text!r}"
-                raise ArgumentError("", words)
-        return self
+def _group(value: object) -> Group:
+    group = Group.read({"name": value} if isinstance(value, str) else value)
+    for pattern in filter(None, (*group.names, group.weights)):
+        twice = set(pattern.labels) & set(group.labels)
+        if twice:
+            words = f"{twice.pop()} is a label here and a part of {pattern.text!r}"
+            raise ArgumentError("", words)
+    return group
+
+
+def _name(value: object) -> str:
+    if not re.fullmatch(r"[\w.\- ]{1,100}", text(value)):
+        raise found(value, "up to 100 letters, digits, dots, dashes or spaces")
+    return str(value)
+
+
+def _seeds(value: object) -> tuple[int, ...]:
+    seeds: tuple[int, ...] = each(whole(0, 2**63 - 1))(value)
+    if len(set(seeds)) < len(seeds):
+        raise found(list(seeds), "every seed once")
+    return seeds
 
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
@@ -213,21 +248,8 @@ def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
     return record(EvidenceOptions, given), halflife or None
 
 
-def _once(seeds: tuple[int, ...]) -> tuple[int, ...]:
-    if len(set(seeds)) < len(seeds):
-        raise found(list(seeds), "every seed once")
-    return seeds
-
-
-def _thresholds(value: object, info: ValidationInfo) -> tuple[Thresholds, tuple[str, ...]]:
-    """Reads the thresholds, or the file that has them, with its warnings."""
-    if not isinstance(value, str):
-        return record(Thresholds, value), ()
-    try:
-        chosen = load_thresholds((info.context or {})["beside"] / value)
-    except ArgumentError as error:
-        raise ArgumentError("", error.description) from error
-    return chosen.thresholds, tuple(f"{value}: {sentence}" for sentence in chosen.warnings)
+def _thresholds(value: object) -> Thresholds:
+    return value if isinstance(value, Thresholds) else record(Thresholds, value)
 
 
 def _until_decided(value: object) -> UntilDecided | None:
@@ -239,74 +261,67 @@ def _until_decided(value: object) -> UntilDecided | None:
     return UntilDecided(value)
 
 
-class SweepSpec(Part):
+def _gate(value: object) -> str:
+    if value not in ("point", "confident"):
+        raise found(value, "one of point, confident")
+    return str(value)
+
+
+class SweepSpec(Part, kw_only=True):
     """A sweep file that was checked.
 
     Attributes:
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
         protocols: One for each value of ``protocol.neighbourhood``, each a cell of its own.
+        thresholds: What a checkpoint must reach.
+        judging: How sure verdicts have to be, and the epochs over which a watch spends half of the
+            error; None: each has all of it.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
         gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
+        source: What it was read from.
+        warnings: What to know of the thresholds, in words, where they come from a file.
     """
 
-    name: Annotated[str, StringConstraints(pattern=r"^[\w.\- ]{1,100}$")]
-    description: Text = ""
-    items: Annotated[tuple[Group, ...], Listed] = Field(alias="checkpoints", min_length=1)
-    reference: Annotated[CheckpointRef, PlainValidator(read_reference)] | None = None
-    anchors: Anchors | None = None
-    shifts: Annotated[tuple[Perturbation, ...], PlainValidator(read_shifts)]
-    seeds: Annotated[tuple[Seed, ...], Many, Field(min_length=1), AfterValidator(_once)] = (0,)
-    protocols: Annotated[tuple[ScoreProtocol, ...], PlainValidator(_protocols)] = Field(
-        alias="protocol", default=(ScoreProtocol(),)
+    name: str = said(_name)
+    description: str = said(text, "")
+    items: tuple[Group, ...] = said(each(_group, alone=False), key="checkpoints")
+    reference: CheckpointRef | None = said(read_reference, None)
+    anchors: CellAnchors | None = said(_anchors, None)
+    shifts: tuple[Perturbation, ...] = said(read_shifts)
+    seeds: tuple[int, ...] = said(_seeds, (0,))
+    protocols: tuple[ScoreProtocol, ...] = said(_protocols, (ScoreProtocol(),), key="protocol")
+    thresholds: Thresholds = said(_thresholds, Thresholds())
+    judging: tuple[EvidenceOptions, int | None] = said(
+        _evidence, (EvidenceOptions(), ERROR_HALFLIFE), key="evidence"
     )
-    limits: Annotated[tuple[Thresholds, tuple[str, ...]], PlainValidator(_thresholds)] = Field(
-        alias="thresholds", default=(Thresholds(), ())
-    )
-    judging: Annotated[tuple[EvidenceOptions, int | None], PlainValidator(_evidence)] = Field(
-        alias="evidence", default=(EvidenceOptions(), ERROR_HALFLIFE)
-    )
-    until_decided: Annotated[UntilDecided | None, PlainValidator(_until_decided)] = None
-    gate: Literal["point", "confident"] = "point"
-    numeric_mode: Annotated[NumericMode, PlainValidator(_mode)] = NumericMode(0)
-    concurrency: Annotated[int, Field(ge=1, le=1000)] = 4
-    retries: Annotated[int, Field(ge=0, le=100)] = 3
-    _source: Document = PrivateAttr()
-
-    def bind(self, source: Document) -> None:
-        """Keeps what it was read from, to name its places in errors.
-
-        Raises SweepFileError: Neither an item nor the file says which anchors.
-        """
-        self._source = source
-        for index, item in enumerate(self.items):
-            item._place = f"checkpoints[{index}]"  # noqa: SLF001 - of this file
-            if item.anchors is self.anchors is None:
-                words = "lacks anchors; write them here or at the top of the file"
-                raise self.error(item.place, words)
+    until_decided: UntilDecided | None = said(_until_decided, None)
+    gate: str = said(_gate, "point")
+    numeric_mode: NumericMode = said(partial(from_plain, NumericMode), NumericMode(0))
+    concurrency: int = said(whole(1, 1000), 4)
+    retries: int = said(whole(0, 100), 3)
+    source: Document
+    warnings: tuple[str, ...]
 
     def error(self, place: str, description: str) -> SweepFileError:
         """Makes an error about a place in the file."""
-        return self._source.error(place, description)
+        return self.source.error(place, description)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
-        """The items of ``checkpoints``, with the reference and the anchors that all share."""
-        shared = {"reference": self.reference, "anchors": self.anchors}
-        return tuple(
-            item.model_copy(update={k: getattr(item, k) or v for k, v in shared.items()})
-            for item in self.items
-        )
+        """The items of ``checkpoints`` with their places, and what all of them share.
 
-    @property
-    def thresholds(self) -> Thresholds:
-        """What a checkpoint must reach."""
-        return self.limits[0]
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """What to know of the thresholds, in words, where they come from a file."""
-        return self.limits[1]
+        Raises SweepFileError: Neither an item nor the file says which anchors.
+        """
+        groups = []
+        for index, item in enumerate(self.items):
+            reference, anchors = item.reference or self.reference, item.anchors or self.anchors
+            place = f"checkpoints[{index}]"
+            if anchors is None:
+                words = "lacks anchors; write them here or at the top of the file"
+                raise self.error(place, words)
+            groups.append(replace(item, reference=reference, anchors=anchors, place=place))
+        return tuple(groups)
 
     @property
     def evidence(self) -> EvidenceOptions:
@@ -321,8 +336,58 @@ class SweepSpec(Part):
     @property
     def document(self) -> dict[str, Any]:
         """The file as plain values, with the thresholds that a file of its own holds."""
-        document = dict(self._source.value)
+        document = dict(self.source.value)
         if isinstance(document.get("thresholds"), str):
             document["thresholds"] = digested(self.thresholds)
         plain: dict[str, Any] = json.loads(json.dumps(document))
         return plain
+
+
+def load_spec(file: Path) -> SweepSpec:
+    """Reads a sweep file.
+
+    Raises SweepFileError: The file cannot be run as it is; names the line, the place and the fix.
+    """
+    return read_spec(read_document(file), file.stem, file.parent)
+
+
+def read_spec(document: Document | Mapping[str, Any], default_name: str, beside: Path) -> SweepSpec:
+    """Reads a sweep from plain values; files that it names are relative to ``beside``.
+
+    Raises SweepFileError: The document cannot be run as it is; names the place and the fix.
+    """
+    source = document if isinstance(document, Document) else Document(document)
+    given, warnings = source.value, tuple[str, ...]()
+    try:
+        if isinstance(given, Mapping):
+            given = {"name": default_name, **given}
+            if isinstance(file := given.get("thresholds"), str):
+                given["thresholds"], warnings = _calibrated(file, beside)
+        spec = SweepSpec.read(given, source=source, warnings=warnings)
+    except ArgumentError as error:
+        words = re.search(r"found '([^']*)', wanted (float|a number)", error.description)
+        as_text = words and isinstance(as_value(words[1]), int | float)
+        hint = "; YAML reads 1e-3 as text, write 1.0e-3" if as_text else ""
+        raise source.error(error.field, f"{error.description}{hint}") from error
+    _ = spec.groups  # raises what they lack
+    return spec
+
+
+def _calibrated(file: str, beside: Path) -> tuple[Thresholds, tuple[str, ...]]:
+    """The thresholds that a file holds, and what to know of them."""
+    try:
+        chosen = load_thresholds(beside / file)
+    except ArgumentError as error:
+        raise ArgumentError("thresholds", error.description) from error
+    return chosen.thresholds, tuple(f"{file}: {sentence}" for sentence in chosen.warnings)
+
+
+def example(file: Path) -> str:
+    """Returns the commented sweep file that ``acpc init`` writes."""
+    commented = Path(__file__).with_name("example.yaml").read_text(encoding="utf-8")
+    return commented.format(file=file.name, name=file.stem)
+
+
+def folder_of(file: Path, spec: SweepSpec) -> Path:
+    """Returns where the sweep of a file keeps its plan, journal and scores."""
+    return file.with_name(f"{spec.name}.sweep")

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack
 
 from acpc_client import AcpcClient, Operation, Result, Score
 from acpc_client.errors import AlreadyExists, FailedPrecondition
@@ -19,34 +18,28 @@ from acpc_lab.campaigns import (
     Link,
     OnUpdate,
     Options,
-    TaskStatus,
+    Task,
     check_options,
 )
-from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, folder_of, load_spec, read_spec
+from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan
 from acpc_lab.sweeps.plan import Planner
 from acpc_lab.sweeps.reading import brief
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import without_anchors
-
-if TYPE_CHECKING:
-    from acpc_lab.sweeps.spec import SweepSpec
+from acpc_lab.sweeps.spec import SweepSpec, folder_of, load_spec, read_spec
 
 
-@dataclass(eq=False)
-class CellTask:
+class CellTask(Task):
     """One cell to be scored.
 
     Attributes:
         score: The score without its per-anchor values, when it was measured in this run.
     """
 
-    cell: Cell
-    sweep: str
-    folder: SweepFolder
-    score: Score | None = None
-
-    def __post_init__(self) -> None:
-        self.id, self.title = self.cell.id, self.cell.title
+    def __init__(self, cell: Cell, sweep: str, folder: SweepFolder) -> None:
+        super().__init__(cell.id, cell.title)
+        self.cell, self.sweep, self.folder = cell, sweep, folder
+        self.score: Score | None = None
 
     @property
     def kept(self) -> bool:
@@ -78,7 +71,6 @@ class CellTask:
         self.score = without_anchors(score)
 
 
-CellStatus = TaskStatus[CellTask]
 SweepProgress = CampaignProgress[CellTask]
 
 

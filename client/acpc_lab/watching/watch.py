@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from acpc_client import AcpcClient, CheckpointRef, Operation, Outcome
 from acpc_client.errors import (
@@ -31,12 +31,10 @@ from acpc_lab.sweeps import (
     SweepPlan,
     SweepProgress,
     SweepResults,
+    SweepSpec,
     item_of,
 )
 from acpc_lab.watching.finding import CONFIG, Arrival, Finder, Stamp, WeightsFile, stamp_of
-
-if TYPE_CHECKING:
-    from acpc_lab.sweeps import SweepSpec
 
 # Files that a line names.
 _NAMED = 4
@@ -80,15 +78,10 @@ class ScoredCheckpoint:
 Listener = Callable[[ScoredCheckpoint], object]
 
 
-@dataclass(eq=False)
 class _WatchedTask(CellTask):
-    """A cell of a checkpoint in the folder.
+    """A cell of a checkpoint in the folder, whose content may be gone."""
 
-    Attributes:
-        is_gone: Whether the content that it is of is no longer there.
-    """
-
-    is_gone: Callable[[], bool] = lambda: False
+    is_gone: Callable[[], bool]
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the scoring job of an attempt.
@@ -257,7 +250,9 @@ class Watch:
     def _tasks(self, arrival: Arrival) -> Iterator[CellTask]:
         is_gone = partial(self._is_gone, arrival)
         for cell in self._cells[arrival]:
-            yield _WatchedTask(cell, self.spec.name, self._disk, is_gone=is_gone)
+            task = _WatchedTask(cell, self.spec.name, self._disk)
+            task.is_gone = is_gone
+            yield task
 
     def _is_gone(self, arrival: Arrival) -> bool:
         """Whether a checkpoint's files are gone or others now; not while the folder is away."""
@@ -349,7 +344,7 @@ class Watch:
 
         The next run tries again what has no score, unless it is gone.
         """
-        now = {status.task.id: status for status in campaign.statuses}
+        now = {task.id: task.entry for task in campaign.tasks}
         for arrival in tuple(self._open):
             cells = tuple(self._cells[arrival])
             if not all(now[cell.id].state.done for cell in cells):

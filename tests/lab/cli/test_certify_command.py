@@ -8,34 +8,32 @@ import numpy as np
 import pytest
 from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc_command import Acpc
-from client_counterparty import Counterparty
+from client_fixtures import BLOCKS, HISTORY
 from result_documents import checked
 
 GRID = ["--shift", "gaussian_noise:0.02,0.05", "--shift", "blur:15", "--draws", 2]
 
 
 @pytest.fixture
-def arrays(history: np.ndarray, blocks: np.ndarray) -> dict[str, np.ndarray]:
+def arrays() -> dict[str, np.ndarray]:
     return {
-        "history": history,
+        "history": HISTORY,
         "candidates": np.ones((5, 3, 2), np.float32),
-        "goal": history[0],
-        "past_blocks": blocks[:2],
+        "goal": HISTORY[0],
+        "past_blocks": BLOCKS[:2],
     }
 
 
 @pytest.fixture
-def pool(tmp_path: Path, arrays: dict[str, np.ndarray]) -> list[Any]:
+def pool(arrays: dict[str, np.ndarray]) -> list[Any]:
     """The arguments every command here begins with."""
-    path = tmp_path / "pool.npz"
+    path = Path("pool.npz")
     np.savez(path, **arrays)
     return ["certify", "a", "--input", path]
 
 
-def test_a_row_per_shift_of_the_grid(
-    acpc: Acpc, pool: list[Any], counterparty: Counterparty
-) -> None:
-    counterparty.uncertified = {(1, 0), (2, 0), (2, 1)}
+def test_a_row_per_shift_of_the_grid(acpc: Acpc, pool: list[Any]) -> None:
+    acpc.server.uncertified = {(1, 0), (2, 0), (2, 1)}
     answer = acpc(*pool, *GRID, "--protocol", "{seed: 9}")
     rows = [line.split() for line in answer.stdout.splitlines() if "/2" in line]
     shown = [tuple(row) for row in rows]
@@ -49,7 +47,7 @@ def test_a_row_per_shift_of_the_grid(
     assert f"winner, gaussian_noise:0.02: {bound}\n" in answer.stdout
     assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
     assert "clean gap that the bounds must not close: winner 1\n" in answer.stdout
-    (sent,) = counterparty.requests["CertifyPool"]
+    (sent,) = acpc.server.requests["CertifyPool"]
     sigmas = [spec.gaussian_noise.sigma for spec in sent.perturbations.specs[:2]]
     assert sigmas == [0.02, 0.05]
     assert sent.perturbations.specs[2].gaussian_blur.kernel_size == 15
@@ -63,22 +61,19 @@ def test_a_row_per_shift_of_the_grid(
 @pytest.mark.parametrize("require", ["top1", "elite"])
 @pytest.mark.parametrize(("uncertified", "code"), [(set(), 0), ({(2, 1)}, 3)])
 def test_the_gate_is_the_exit_code(
-    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Acpc,
-    pool: list[Any], counterparty: Counterparty, tmp_path: Path,
-) -> None:  # fmt: skip
-    counterparty.uncertified = uncertified
-    asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", tmp_path / "gate.xml"]
+    require: str, uncertified: set[tuple[int, int]], code: int, acpc: Acpc, pool: list[Any]
+) -> None:
+    acpc.server.uncertified = uncertified
+    asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", Path("gate.xml")]
     answer = acpc(*asked, "-o", "json", code=code)
-    assert f'failures="{int(code == 3)}"' in (tmp_path / "gate.xml").read_text()
+    assert f'failures="{int(code == 3)}"' in Path("gate.xml").read_text()
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
 
-def test_a_paired_run_has_a_row_per_view(
-    acpc: Acpc, arrays: dict[str, np.ndarray], tmp_path: Path, counterparty: Counterparty
-) -> None:
+def test_a_paired_run_has_a_row_per_view(acpc: Acpc, arrays: dict[str, np.ndarray]) -> None:
     del arrays["candidates"]
-    path = tmp_path / "moment.npz"
+    path = Path("moment.npz")
     np.savez(path, **arrays)
     command = ["plan-paired", "a", "--input", path, "--shift", "blur:15"]
     answer = acpc(*command, "--draws", 2, "--protocol", "{budget: {iterations: 3}}")
@@ -89,8 +84,8 @@ def test_a_paired_run_has_a_row_per_view(
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "-o", "json").stdout)
-    gated = acpc(*command, "--require-certified", "--junit", tmp_path / "gate.xml", code=3)
-    assert "not met: --require-certified" in (tmp_path / "gate.xml").read_text()
+    gated = acpc(*command, "--require-certified", "--junit", Path("gate.xml"), code=3)
+    assert "not met: --require-certified" in Path("gate.xml").read_text()
     assert "not met: --require-certified" in gated.stderr
-    (budget, *_) = [sent.budget for sent in counterparty.requests["PlanPaired"]]
+    (budget, *_) = [sent.budget for sent in acpc.server.requests["PlanPaired"]]
     assert (budget.iterations, budget.candidates) == (3, 64)

@@ -10,14 +10,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import anchor_wire
 import grpc
+import h5py
 import numpy as np
 import pytest
+import yaml
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
-from client_counterparty import Counterparty
+from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, score_response, status
 from google.rpc import error_details_pb2
+from job_counterparty import DOCUMENT
 from result_documents import checked
 from score_scripts import NAME, SCORE, UNDECIDED, ended
 
@@ -27,6 +31,7 @@ ASK = shlex.join(SCORE)
 WATCH = "show job mine --wait"
 CERTIFY = "certify a --input pool.npz"
 COMPARE = "compare a --shift identity --input"
+HORIZONS = "run horizons --protocol '{horizon: 5, quantile: 0.8}' --checkpoints"
 BROKE = status(grpc.StatusCode.INTERNAL, "it broke")
 GONE = status(grpc.StatusCode.CANCELLED, "withdrawn")
 REFUSED = status(
@@ -115,13 +120,25 @@ SHOWN = [
         script=[operation(NAME, error=BROKE)]),
     Row("show job mine --out score.json", 4, err=("^error: INTERNAL: it broke",),
         script=[operation(NAME, error=BROKE)]),
+    Row("show job mine --out score.npz", 1, err=("has not ended",), script=[operation(NAME, 1)]),
     Row("show job mine", out=("caller", "ann"), script=[operation(NAME, 1, caller="ann")]),
+    Row("score --help",
+        out=("protocol.neighbourhood: ", "thresholds.ir: ", "anchors.frameskip: ")),
     Row("list jobs --filter state=running", out=("operations/first", "operations/second")),
     Row("cancel 7", out=("operations/7: cancellation requested",)),
     Row("cancel latest", out=(f"^{NAME}: has ended already: succeeded",),
         script=[ended(PASSED, PASSED)] * 2),
     Row("delete job operations/7", out=("operations/7: deleted",)),
-    Row("list checkpoints", out=("one", "two", "three")),
+    *(Row(argv, out=("one", "two", "three")) for argv in (
+        "list checkpoints", "--target @here list checkpoints",
+        "--target @nowhere list checkpoints --target @here",
+    )),
+    Row("--target @nowhere list checkpoints", 1,
+        err=("^error: UNAVAILABLE: ", "no server answers at @nowhere")),
+    Row("compare a --input pair.npz --shift gaussian_noise:0.08 --shift blur:15 --draws 2",
+        out=("drift bound", "^gaussian_noise:0.08", "^gaussian_blur:15")),
+    Row("compare a --input pair.npz --shift resize:0.25 -o json",
+        out=('"kind": "resize"', '"device": "cpu"')),
     Row("show checkpoint one", out=("available",)),
     Row("load one:w.pt --pin", out=("loaded, pinned", "d" * 64)),
     Row("load one --unload -o json", out=('"model": null',)),
@@ -148,6 +165,7 @@ WRONG = [
         ("--protocol absent.yaml", "cannot read absent.yaml"),
         ("--elites -1", "Invalid value"),
     )),
+    Row(f"{COMPARE} views.npz", 2, err=("both --shift and an array views",)),
     Row(f"{COMPARE} history.npz", 2, err=("missing action_blocks",)),
     Row(f"{COMPARE} extra.npz", 2, err=("unknown extra",)),
     Row(f"{COMPARE} objects.npz", 2, err=("plain arrays",)),
@@ -169,37 +187,75 @@ WRONG = [
         ("run drift --checkpoints cells.csv", "--out"),
         ("run drift --checkpoints cells.csv --out new", "row 2: found neither dataset"),
         ("run horizons --rows bad.csv --protocol '{extra_horizons: [x]}'", "extra_horizons[0]"),
+        ("run planner --checkpoints pair.csv --out new",
+         "run 0 has one task, a; the regression leaves one task out"),
+        (f"{HORIZONS} flat.csv --out new", "is 0 in every row; wanted an augmented level"),
+        (f"{HORIZONS} apart.csv --out new",
+         "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
+    )),
+    *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
+        ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
+        ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
+        ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
+        ("windows.npz --anchors 3", "count: is for datasets, but 'windows.npz' holds arrays"),
+        ("empty", "format: 'empty' is none that is known; wanted one of hdf5, lance"),
+    )),
+    *(Row(f"config set {word}", 2, err=(said,)) for word, said in (
+        ("tagret=a:1", "did you mean 'target'?"),
+        ("token_file=absent", "there is no file"),
+        ("timeout=soon", "wanted seconds"),
+        ("insecure=perhaps", "wanted true or false"),
+    )),
+    *(Row(argv, 2, err=(meant,)) for argv, meant in (
+        ("operations", "acpc show job"), ("datasets", "acpc list datasets"), ("scroe", "'score'"),
+        ("sweep run gate.yaml --watch --submit-only", "exclude each other"),
+        ("sweep run gate.yaml --submit-only --junit b.xml", "exclude each other"),
+        ("sweep show gate.yaml --offline", "has not been run yet"),
+        ("sweep show gate.yaml -o json --anchors", "is for -o csv and --out"),
+        ("sweep run wrong.yaml", "did you mean 'shifts'?"),
     )),
 ]  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
-def folder(tmp_path: Path, history: np.ndarray, monkeypatch: pytest.MonkeyPatch) -> None:
+def folder() -> None:
     """Goes where the files of the rows lie."""
-    monkeypatch.chdir(tmp_path)
-    pool = {"history": history, "candidates": np.ones((5, 3, 2), np.float32), "goal": history[0]}
-    blocks = np.zeros((4, 2))
+    pair = {"history": HISTORY, "action_blocks": BLOCKS, "observed_future": HISTORY[:2]}
+    pool = {"history": HISTORY, "candidates": np.ones((5, 3, 2), np.float32), "goal": HISTORY[0]}
     for name, arrays in {
         "pool": pool,
+        "pair": pair,
+        "views": {**pair, "views": HISTORY[None]},
+        "windows": {"history": np.array(2), **anchor_wire.anchor_arrays()},
         "history": {"history": np.zeros(3)},
-        "extra": {"history": np.zeros(1), "action_blocks": blocks, "extra": np.zeros(1)},
-        "objects": {"history": np.array([{}]), "action_blocks": blocks},
-        "float64": {"history": np.zeros((3, 4, 5, 3)), "action_blocks": blocks},
+        "extra": {**pair, "extra": np.zeros(1)},
+        "objects": {**pair, "history": np.array([{}])},
+        "float64": {**pair, "history": np.zeros((3, 4, 5, 3))},
         "damaged": pool,
     }.items():
-        np.savez(tmp_path / name, **arrays)
-    damaged = tmp_path / "damaged.npz"
+        np.savez(name, **arrays)
+    damaged = Path("damaged.npz")
     damaged.write_bytes(damaged.read_bytes()[:-10])
     for name in ("empty", "taken"):
-        (tmp_path / name).mkdir()
-    (tmp_path / "taken/study.json").touch()
+        Path(name).mkdir()
+    Path("taken/study.json").touch()
+    with h5py.File("rooms.h5", "w") as file:
+        file["ep_len"], file["ep_offset"] = [20, 15], [0, 20]
+        file["action"] = file["pos_agent"] = np.zeros((35, 2))
+        file["pixels"] = np.zeros((35, 8, 8, 3), np.uint8)
+    for name, keys in {"gate": DOCUMENT, "wrong": {"shift": []}}.items():
+        Path(f"{name}.yaml").write_text(yaml.safe_dump(keys))
     sweep = "".join(f"a,0,{level},1,1,0,90\n" for level in range(3))
+    columns = "task,run,level,checkpoint,dataset,preset\n"
     for name, text in {
         "bad": "task,run,shift,ir_rel,sr,success_gain\na,0,blur,x,1,1\n",
         "sweep": f"task,run,level,ir_rel,sr,success_noisy,success_clean\n{sweep}",
         "cells": "task,run,checkpoint,dataset,preset\na,0,c,d,p\na,1,c,,p\n",
+        "pair": f"{columns}a,0,0,x,a.h5,a\na,0,1,y,a.h5,a\n",
+        "flat": f"{columns}a,0,0,x,a.h5,a\n",
+        "apart": f"{columns}a,0,0,x,a.h5,a\na,1,1,y,a.h5,a\n",
     }.items():
-        (tmp_path / f"{name}.csv").write_text(text)
+        Path(f"{name}.csv").write_text(text)
 
 
 def printed(wanted: tuple[str, ...], shown: str) -> list[str]:
@@ -217,19 +273,24 @@ def printed(wanted: tuple[str, ...], shown: str) -> list[str]:
 @pytest.mark.parametrize(
     "row", [*gates(), *SHOWN, *WRONG], ids=lambda row: f"{row.argv} {row.code}"
 )
-def test_a_command(row: Row, acpc: Acpc, counterparty: Counterparty) -> None:
+def test_a_command(row: Row, acpc: Acpc, target: str, unused_target: str) -> None:
+    def filled(text: str) -> str:
+        return text.replace("@here", target).replace("@nowhere", unused_target)
+
     if isinstance(row.script, type(REFUSED)):
-        counterparty.refusals["ScoreCheckpoint"].append(row.script)
+        acpc.server.refusals["ScoreCheckpoint"].append(row.script)
     else:
-        counterparty.script.extend(row.script)
-    answer = acpc(*shlex.split(row.argv), code=row.code)
+        acpc.server.script.extend(row.script)
+    answer = acpc(*shlex.split(filled(row.argv)), code=row.code)
     assert printed(row.out, answer.stdout) == []
-    assert printed(row.err, answer.stderr) == []
-    assert row.code != 2 or not counterparty.requests
+    assert printed(tuple(map(filled, row.err)), answer.stderr) == []
+    assert row.code != 2 or (not acpc.server.requests and not Path("new").exists())
+    if "-o json" in row.argv and "compare" in row.argv:
+        checked(answer.stdout)
 
 
 def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbers(
-    acpc: Acpc, counterparty: Counterparty
+    acpc: Acpc,
 ) -> None:
     asked = pb.ScoreCheckpointRequest(
         checkpoint={"name": "trained"}, reference={"name": "plain"},
@@ -237,7 +298,7 @@ def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbe
         perturbation={"gaussian_noise": {"sigma": 0.08}},
     )  # fmt: skip
     response = score_response(PASSED)
-    counterparty.script.append(operation(NAME, 4, response=response, request=asked))
+    acpc.server.script.append(operation(NAME, 4, response=response, request=asked))
     lines = acpc(*SCORE).stdout.splitlines()
     assert lines[0] == "PASSED: what decided the outcome"
     assert lines[1] == (
@@ -246,13 +307,11 @@ def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbe
     assert sum("PASSED" in line for line in lines) == 1
 
 
-def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
-) -> None:
-    file = tmp_path / "score.json"
+def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(acpc: Acpc) -> None:
+    file = Path("score.json")
     shown = []
     for more in ([], ["--out", file]):
-        counterparty.script.append(ended(PASSED, OPEN, **UNDECIDED))
+        acpc.server.script.append(ended(PASSED, OPEN, **UNDECIDED))
         answer = acpc(*SCORE, "--gate", "confident", "-o", "json", *more, code=5)
         shown.append(checked(answer.stdout)["answer"])
     evidence = shown[0]["evidence"]
@@ -265,29 +324,27 @@ def test_json_has_the_whole_evidence_and_a_file_the_anchors_too(
 
 @pytest.mark.parametrize(("outcomes", "code"), [((PASSED, FAILED), 3), ((PASSED, PASSED), 0)])
 def test_a_grid_of_shifts_is_one_table_of_jobs(
-    outcomes: tuple[int, int], code: int, acpc: Acpc, counterparty: Counterparty
+    outcomes: tuple[int, int], code: int, acpc: Acpc
 ) -> None:
-    counterparty.script += [ended(one, one) for one in outcomes]
+    acpc.server.script += [ended(one, one) for one in outcomes]
     answer = acpc(*SCORE[:-4], "--shift", "blur:5,9", "--request-id", "mine", code=code)
     assert "Of 2 measurements" in " ".join(answer.stdout.split())
-    asked = counterparty.requests["ScoreCheckpoint"]
+    asked = acpc.server.requests["ScoreCheckpoint"]
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
 
 
-def test_quiet_leaves_the_result_and_errors(acpc: Acpc, counterparty: Counterparty) -> None:
-    counterparty.script.append(ended(PASSED, OPEN, **UNDECIDED))
+def test_quiet_leaves_the_result_and_errors(acpc: Acpc) -> None:
+    acpc.server.script.append(ended(PASSED, OPEN, **UNDECIDED))
     answer = acpc(*SCORE, "--quiet")
     assert answer.stderr == "" and answer.stdout.startswith("PASSED: ")
-    counterparty.script.append(operation(NAME, error=BROKE))
+    acpc.server.script.append(operation(NAME, error=BROKE))
     answer = acpc(*SCORE, "--quiet", code=4)
     assert answer.stderr.startswith("error: INTERNAL: it broke") and answer.stdout == ""
 
 
-def test_a_checkpoint_is_named_with_its_file_and_content(
-    acpc: Acpc, counterparty: Counterparty
-) -> None:
+def test_a_checkpoint_is_named_with_its_file_and_content(acpc: Acpc) -> None:
     for text in (f"a/run:7/b:w.pt@{'d' * 64}", "a@b:c"):
         acpc("score", text, *SCORE[2:], "--no-wait")
-    first, second = (sent.checkpoint for sent in counterparty.requests["ScoreCheckpoint"])
+    first, second = (sent.checkpoint for sent in acpc.server.requests["ScoreCheckpoint"])
     assert (first.name, first.weights, first.digest) == ("a/run:7/b", "w.pt", "d" * 64)
     assert (second.name, second.weights, second.digest) == ("a@b:c", "", "")

@@ -2,15 +2,13 @@
 
 from pathlib import Path
 
-import grpc
 import numpy as np
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2
 from acpc_client import Score, StudyResult, load_result
 from acpc_command import Acpc
-from client_counterparty import Counterparty
-from client_messages import operation, score_response, status, study_operation, study_response
+from client_messages import operation, score_response, study_operation, study_response
 from result_documents import checked
 from score_scripts import NAME, SCORE
 
@@ -24,39 +22,24 @@ SCORED = score_response(pb.OUTCOME_FAILED)
     ids=["download", "watch", "score"],
 )
 def test_the_suffix_names_the_format(
-    command: list[str], code: int, suffix: str, acpc: Acpc,
-    counterparty: Counterparty, tmp_path: Path,
-) -> None:  # fmt: skip
-    counterparty.script.append(operation(NAME, 4, response=SCORED))
-    path = tmp_path / f"score.{suffix}"
+    command: list[str], code: int, suffix: str, acpc: Acpc
+) -> None:
+    acpc.server.script.append(operation(NAME, 4, response=SCORED))
+    path = Path(f"score.{suffix}")
     acpc(*command, "--out", path, code=code)
     read = load_result(path)
     assert (read.answer, read.operation) == (Score.from_message(SCORED), NAME)
 
 
-def test_a_job_without_a_score_has_nothing_to_download(
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
-) -> None:
-    path = tmp_path / "score.npz"
-    counterparty.script.append(operation(NAME, 1))
-    counterparty.script.append(operation(NAME, error=status(grpc.StatusCode.INTERNAL, "it broke")))
-    for words, code in (("has not ended", 1), ("it broke", 4)):
-        answer = acpc("show", "job", "mine", "--out", path, code=code)
-        assert words in answer.stderr
-    assert not path.exists()
-
-
-def test_a_study_is_followed_shown_and_downloaded(
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
-) -> None:
+def test_a_study_is_followed_shown_and_downloaded(acpc: Acpc) -> None:
     """By the same commands, with another answer."""
     name, asked = "operations/study", study_service_pb2.RunStudyRequest(sensitivity={"probes": 1})
     asked.checkpoint.name = "trained"
     response = study_response(asked, {"anchor": np.array([7, 9]), "squared_norm": np.ones(2)})
     done = study_operation(name, asked, response=response)
     line = "sensitivity study of trained: 2 rows of anchor, squared_norm"
-    watched, shown, kept = tmp_path / "watched.npz", tmp_path / "shown.json", tmp_path / "kept.npz"
-    counterparty.script.extend([study_operation(name, asked), *[done] * 5])
+    watched, shown, kept = Path("watched.npz"), Path("shown.json"), Path("kept.npz")
+    acpc.server.script.extend([study_operation(name, asked), *[done] * 5])
     assert acpc("show", "job", name, "--wait", "--out", watched).stdout.strip() == line
     answer = acpc("show", "job", name, "--wait", "-o", "json")
     assert checked(answer.stdout)["answer"]["columns"]["anchor"] == [7, 9]

@@ -1,17 +1,18 @@
-"""What gates write for CI systems: JUnit of the common shape."""
+"""Gates: the exit code is that of the worst, and CI systems get JUnit of the common shape."""
 
-from collections.abc import Sequence
+from collections import deque
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from acpc.contract import Outcome
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_command import Acpc
+from acpc_command import Acpc, acpc_command
 from acpc_lab.cli.gates import Case, settle
-from client_counterparty import Counterparty
-from client_messages import operation, status
+from client_messages import operation, score_response, status, sure
 from grpc import StatusCode
+from job_counterparty import FAILED, PASSED, JobParty
 from score_scripts import SCORE, UNDECIDED, ended
 
 PLAIN = [
@@ -54,62 +55,105 @@ def outcomes(path: Path) -> list[tuple[str, str]]:
     return [(case.attrib["name"], case[0].tag) for case in cases]
 
 
-def test_a_case_that_did_not_pass_says_why(tmp_path: Path) -> None:
-    assert settle("acpc score", PLAIN, tmp_path / "gate.xml") == 4
-    root = read(tmp_path / "gate.xml")
+def test_a_case_that_did_not_pass_says_why() -> None:
+    assert settle("acpc score", PLAIN, Path("gate.xml")) == 4
+    root = read(Path("gate.xml"))
     tags = ["system-out", "failure", "skipped", "error"]
-    assert outcomes(tmp_path / "gate.xml") == list(zip([c.name for c in PLAIN], tags, strict=True))
+    assert outcomes(Path("gate.xml")) == list(zip([c.name for c in PLAIN], tags, strict=True))
     assert [case[0].text for case in root.iter("testcase")] == [case.message for case in PLAIN]
 
 
-def test_names_and_messages_cannot_leave_their_place(tmp_path: Path) -> None:
+def test_names_and_messages_cannot_leave_their_place() -> None:
     hostile = 'a"><failure/>&\x00\x1b[31m\ud800]]>'
-    settle("s", [Case(hostile, Outcome.FAILED, hostile)], tmp_path / "gate.xml")
-    (case,) = read(tmp_path / "gate.xml").iter("testcase")
+    settle("s", [Case(hostile, Outcome.FAILED, hostile)], Path("gate.xml"))
+    (case,) = read(Path("gate.xml")).iter("testcase")
     wanted = 'a"><failure/>&\ufffd\ufffd[31m\ufffd]]>'
     assert (case.attrib["name"], case[0].text) == (wanted, wanted)
 
 
+SHIFT, ANY = "trained under gaussian_noise:0.08", pb.OUTCOME_UNSPECIFIED
+LOST = operation(
+    "operations/mine", 1, state=pb.JOB_STATE_FAILED, error=status(StatusCode.DATA_LOSS, "gone")
+)
+
+
 @pytest.mark.parametrize(
-    ("command", "outcome", "confident", "tag", "code"),
+    ("command", "script", "code", "case"),
     [
-        (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, "system-out", 0),
-        (SCORE, pb.OUTCOME_FAILED, pb.OUTCOME_FAILED, "failure", 3),
-        (SCORE, pb.OUTCOME_PASSED, pb.OUTCOME_UNDECIDED, "skipped", 5),
-        (SCORE, pb.OUTCOME_DOES_NOT_FIT, pb.OUTCOME_DOES_NOT_FIT, "failure", 3),
-        (["show", "job", "mine", "--wait"], pb.OUTCOME_PASSED, pb.OUTCOME_UNSPECIFIED, "error", 1),
+        (SCORE, ended(PASSED, PASSED), 0, (SHIFT, "system-out")),
+        (SCORE, ended(FAILED, FAILED), 3, (SHIFT, "failure")),
+        (SCORE, ended(PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED), 5, (SHIFT, "skipped")),
+        (SCORE, ended(pb.OUTCOME_DOES_NOT_FIT, pb.OUTCOME_DOES_NOT_FIT), 3, (SHIFT, "failure")),
+        (SCORE, LOST, 4, (SHIFT, "error")),
+        (["show", "job", "mine", "--wait"], ended(PASSED, ANY), 1, ("trained", "error")),
     ],
 )
 def test_a_score_is_a_case(
-    command: Sequence[str], outcome: int, confident: int, tag: str, code: int,
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path,
-) -> None:  # fmt: skip
-    counterparty.script.append(ended(outcome, confident, **UNDECIDED))
-    acpc(*command, "--gate", "confident", "--junit", tmp_path / "gate.xml", code=code)
-    name = "trained under gaussian_noise:0.08" if command is SCORE else "trained"
-    assert outcomes(tmp_path / "gate.xml") == [(name, tag)]
-
-
-def test_a_job_that_fails_is_an_error_of_the_file_too(
-    acpc: Acpc, counterparty: Counterparty, tmp_path: Path
+    command: list[str], script: Any, code: int, case: tuple[str, str], acpc: Acpc
 ) -> None:
-    lost = status(StatusCode.DATA_LOSS, "the dataset is gone")
-    failed = operation("operations/mine", 1, state=pb.JOB_STATE_FAILED, error=lost)
-    counterparty.script.append(failed)
-    acpc(*SCORE, "--junit", tmp_path / "gate.xml", code=4)
-    (case,) = read(tmp_path / "gate.xml").iter("testcase")
-    assert (case[0].tag, case[0].text) == ("error", "DATA_LOSS: the dataset is gone")
-    acpc(*SCORE, "--no-wait", "--junit", tmp_path / "gate.xml", code=2)
-    acpc(*SCORE, "--junit", tmp_path / "no" / "gate.xml", code=2)
+    acpc.server.script.append(script)
+    acpc(*command, "--gate", "confident", "--junit", Path("gate.xml"), code=code)
+    assert outcomes(Path("gate.xml")) == [case]
+
+
+def of(outcome: int, confident: int, **evidence: Any) -> Any:
+    found = sure(confident, **evidence)
+    return score_response(outcome, sr_passed=outcome == PASSED, evidence=found)
+
+
+SURELY, BARELY = (of(PASSED, PASSED, p_passed=p) for p in (0.001, 0.04))
+FAILS, NEARLY = (of(FAILED, FAILED, p_failed=p) for p in (0.001, 0.04))
+OPEN = of(PASSED, pb.OUTCOME_UNDECIDED, p_passed=0.3, doubt=pb.DOUBT_SR, anchors_to_decide=240)
+UNFIT = status(StatusCode.FAILED_PRECONDITION, "it does not fit")
+CONFIDENT = ("--gate", "confident")
+OK, FAILURE, SKIPPED = "system-out", "failure", "skipped"
+SWEEP, WATCH = ("sweep", "run", "mine.yaml"), ("watch", "root", "--sweep", "gate.yaml", "--once")
+# What the two jobs of a command end with, its options, exit code, and the elements of the cases.
+MANY: list[tuple[tuple[str, ...], list[Any], tuple[str, ...], int, list[str]]] = [
+    *(
+        (command, fates, (), code, elements)
+        for command in (SWEEP, WATCH)
+        for fates, code, elements in (
+            ([], 0, [OK, OK]),
+            ([FAILED], 3, [FAILURE, OK]),
+            ([UNFIT], 4, ["error", OK]),
+            ([UNFIT, FAILED], 4, ["error", FAILURE]),
+        )
+    ),
+    (SWEEP, [FAILED], ("--no-gate",), 0, [OK, OK]),
+    (SWEEP, [UNFIT, FAILED], ("--no-gate",), 4, ["error", OK]),
+    (SWEEP, [SURELY, BARELY], CONFIDENT, 0, [OK, OK]),  # that all pass needs no correction
+    (SWEEP, [SURELY, OPEN], CONFIDENT, 5, [OK, SKIPPED]),
+    (SWEEP, [OPEN, FAILS], CONFIDENT, 3, [SKIPPED, FAILURE]),
+    (SWEEP, [OPEN, FAILS], (*CONFIDENT, "--no-gate"), 0, [OK, OK]),
+    (SWEEP, [OPEN, NEARLY], CONFIDENT, 5, [SKIPPED, SKIPPED]),  # that one of two fails does
+    (SWEEP, [OPEN, NEARLY], (*CONFIDENT, "--correction", "none"), 3, [SKIPPED, FAILURE]),
+    (SWEEP, [SURELY], CONFIDENT, 1, []),  # the second has no evidence
+    (WATCH, [OPEN, NEARLY], CONFIDENT, 3, [SKIPPED, FAILURE]),
+    (WATCH, [], CONFIDENT, 1, []),
+]
+
+
+@pytest.mark.parametrize(("command", "fates", "options", "code", "elements"), MANY)
+def test_the_exit_code_is_that_of_the_worst(
+    command: tuple[str, ...], fates: list[Any], options: tuple[str, ...], code: int,
+    elements: list[str], many: JobParty,
+) -> None:  # fmt: skip
+    many.fates["a" if command is SWEEP else "run"] = deque(fates)
+    answer = acpc_command()(*command, *options, "--junit", "gate.xml", code=code)
+    assert ("no evidence" in answer.stderr) == (code == 1)
+    assert code == 1 or [tag for _, tag in outcomes(Path("gate.xml"))] == elements
+    assert (UNFIT in fates) == ("it does not fit" in answer.stdout + answer.stderr)
+    if command is SWEEP:
+        assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
 
 
 @pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--out", "score.json")])
 def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    acpc: Acpc, counterparty: Counterparty, option: str, name: str
+    acpc: Acpc, option: str, name: str
 ) -> None:
-    counterparty.script.append(ended(pb.OUTCOME_PASSED, pb.OUTCOME_PASSED, **UNDECIDED))
     # Nobody may write there, nor root.
     answer = acpc(*SCORE, "-o", "json", option, f"/proc/{name}", code=2)
     assert answer.stdout == ""
     assert f"cannot write /proc/{name}" in answer.stderr
-    assert len(counterparty.script) == 1
+    assert not acpc.server.requests

@@ -12,7 +12,8 @@ import parameter_table as table
 import pytest
 from acpc_command import Acpc
 from anchor_counterparty import AnchorCounterparty
-from client_counterparty import Counterparty, served
+from client_counterparty import served
+from client_fixtures import BLOCKS, HISTORY
 from client_messages import status
 from google.protobuf.message import Message
 
@@ -150,39 +151,36 @@ ASKED: dict[str, tuple[str, list[list[Any]]]] = {
 
 
 @pytest.fixture
-def folder(
-    tmp_path: Path, history: np.ndarray, blocks: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def folder() -> None:
     """Goes where the inputs lie by the names above; one that ends in views has an array of them."""
-    own = np.ones((len(history), 2), np.float32)
-    pair = {"history": history, "action_blocks": blocks, "observed_future": history[:2]}
+    own = np.ones((len(HISTORY), 2), np.float32)
+    pair = {"history": HISTORY, "action_blocks": BLOCKS, "observed_future": HISTORY[:2]}
     pair |= {"proprio": own, "future_proprio": own[:2]}
-    moment = {"history": history, "goal": history[0], "past_blocks": blocks[:2]}
+    moment = {"history": HISTORY, "goal": HISTORY[0], "past_blocks": BLOCKS[:2]}
     moment |= {"proprio": own, "goal_proprio": own[0]}
     pool = {**moment, "candidates": np.ones((5, 3, 2), np.float32)}
     pool["offsets"] = np.ones(5, np.float32)
     for name, arrays in {"pair": pair, "pool": pool, "moment": moment}.items():
-        np.savez(tmp_path / name, **arrays)
-        np.savez(tmp_path / f"{name}-views", **arrays, views=history[None])
+        np.savez(name, **arrays)
+        np.savez(Path(f"{name}-views"), **arrays, views=HISTORY[None])
     columns = "task,run,level,checkpoint,weights,dataset,preset,anchor_set\n"
     tasks = ("room", "hall")  # a planner study takes two
     listed = "".join(f"{task},0,0,a,w.pt,a.h5,tworoom,\n" for task in tasks)
     stored = "".join(f"{task},0,0,a,w.pt,,,{'f' * 64}\n" for task in tasks)
-    (tmp_path / "rows.csv").write_text(columns + listed)
-    (tmp_path / "set.csv").write_text(columns + stored)
-    monkeypatch.chdir(tmp_path)
+    Path("rows.csv").write_text(columns + listed)
+    Path("set.csv").write_text(columns + stored)
 
 
 @pytest.mark.usefixtures("folder")
 @pytest.mark.parametrize("command", ASKED)
-def test_an_option_sets_its_field(command: str, acpc: Acpc, counterparty: Counterparty) -> None:
+def test_an_option_sets_its_field(command: str, acpc: Acpc) -> None:
     """Every option that the table names, given to the command, arrives where the table says."""
     method, calls = ASKED[command]
     enough = status(grpc.StatusCode.INVALID_ARGUMENT, "only the request is of interest")
-    counterparty.refusals["RunStudy"].extend([enough] * 2 * len(calls))
+    acpc.server.refusals["RunStudy"].extend([enough] * 2 * len(calls))
     for words in calls:
         acpc(*command.split(), *words, code=method == "RunStudy")
-    assert_promised(command, counterparty.requests[method])
+    assert_promised(command, acpc.server.requests[method])
 
 
 def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:

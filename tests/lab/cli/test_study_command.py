@@ -1,7 +1,7 @@
-"""``acpc study`` on rows: tables, bundles, verification and its exit codes."""
+"""``acpc study`` on rows: tables, bundles, thresholds, verification and its exit codes."""
 
+import hashlib
 import json
-import shlex
 import shutil
 from pathlib import Path
 
@@ -33,39 +33,10 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return bundle
 
 
-HORIZONS = "horizons --protocol {horizon:\\ 5,quantile:\\ 0.8}"
-
-
-@pytest.mark.parametrize(
-    ("study", "rows", "words"),
-    [
-        ("planner", "0,0 0,1", "run 0 has one task, a; the regression leaves one task out"),
-        (HORIZONS, "0,0", "is 0 in every row; wanted an augmented level"),
-        (HORIZONS, "0,0 1,1", "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
-    ],
-)
-def test_checkpoints_that_give_no_study_are_rejected_before_they_are_measured(
-    acpc: Acpc, tmp_path: Path, study: str, rows: str, words: str
-) -> None:
-    listed, out = tmp_path / "checkpoints.csv", tmp_path / "out"
-    lines = [f"a,{row},{name},a.h5,a\n" for row, name in zip(rows.split(), "xy", strict=False)]
-    listed.write_text("task,run,level,checkpoint,dataset,preset\n" + "".join(lines))
-    asked = ("--checkpoints", listed, "--out", out)
-    answer = acpc("study", "run", *shlex.split(study), *asked, code=2, ACPC_TIMEOUT="2")
-    assert words in answer.stderr
-    assert not out.exists()
-
-
 @pytest.mark.process
-def test_a_study_is_verified_and_drawn_again(acpc: Acpc, written: Path, tmp_path: Path) -> None:
-    bundle = Path(shutil.copytree(written, tmp_path / "shifts"))
+def test_a_changed_study_is_no_longer_verified(acpc: Acpc, written: Path) -> None:
+    bundle = Path(shutil.copytree(written, Path("shifts")))
     assert acpc("verify", bundle).stdout.startswith("OK:")
-    before = {path: path.read_bytes() for path in bundle.glob("figures/*")}
-    for path in before:
-        path.unlink()
-    acpc("verify", bundle, code=1)
-    acpc("study", "plot", bundle)
-    assert {path: path.read_bytes() for path in bundle.glob("figures/*")} == before
     summary = (bundle / "summary.json").read_text()
     (bundle / "summary.json").write_text(summary.replace("0.8888", "0.9888"))
     answer = acpc("verify", bundle, "-o", "json", code=1)
@@ -74,11 +45,9 @@ def test_a_study_is_verified_and_drawn_again(acpc: Acpc, written: Path, tmp_path
 
 
 @pytest.mark.process
-def test_a_bundle_takes_the_thresholds_of_another(
-    acpc: Acpc, written: Path, tmp_path: Path
-) -> None:
-    pairs = tmp_path / "pairs.csv"
-    sweep, chosen, out = tmp_path / "sweep.csv", tmp_path / "thresholds", tmp_path / "out"
+def test_a_bundle_takes_the_thresholds_of_another(acpc: Acpc, written: Path) -> None:
+    pairs = Path("pairs.csv")
+    sweep, chosen, out = Path("sweep.csv"), Path("thresholds"), Path("out")
     sweep.write_text(SWEEP)
     answer = acpc("study", "run", "thresholds", "--rows", sweep, "--out", chosen)
     assert "b            0.0%   90.0  90.0%   1 " in answer.stdout
@@ -99,3 +68,43 @@ def test_a_bundle_takes_the_thresholds_of_another(
 def test_a_study_of_checkpoints_takes_rows_without_a_server(acpc: Acpc) -> None:
     answer = acpc("study", "run", "collapse", "--rows", "paper", "--target", "nowhere:1")
     assert "raw IR alone prefers 0, which has collapsed" in answer.stdout
+
+
+KEPT = Path(__file__).parents[1] / "thresholds.json"
+FAMILY = """family,task,run,level,ir_rel,sr,success_noisy,success_clean
+lewm,a,0,0,1,1,0,90
+lewm,a,0,1,0.5,1,10,90
+lewm,a,0,2,0.09,0.92,90,90
+lewm,b,0,0,1,1,0,90
+lewm,b,0,1,0.3,1,90,90
+lewm,b,0,2,0.18,1,90,90
+"""
+SCORE = ["score", "a", "--dataset", "d.h5", "--task", "mine", "--shift", "blur:15", "--no-wait"]
+EDGE = "t_IR 0.3 lies at the edge of its grid: a larger one was not tried and may do better"
+
+
+def test_a_study_writes_them_and_a_score_takes_them(acpc: Acpc) -> None:
+    rows, file = Path("sweep.csv"), Path("thresholds.json")
+    rows.write_text(FAMILY)
+    answer = acpc("study", "run", "thresholds", "--rows", rows, "--thresholds", file)
+    assert f"wrote {file}: relative IR at most 0.3, SR at least 0.9" in answer.stderr
+    assert f"warning: {EDGE}" in answer.stderr
+    (source,) = checked(file.read_text())["request"]["sources"]
+    assert source["sha256"] == hashlib.sha256(rows.read_bytes()).hexdigest()
+
+    answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}")
+    assert f"warning: {file}: {EDGE}" in answer.stderr
+    (sent,) = acpc.server.requests["ScoreCheckpoint"]
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    used = sent.thresholds
+    assert (used.sr, used.family, used.source_digest) == (0.9, "lewm", digest)
+    assert not used.HasField("ir"), "0.3 is the contract's default, which is not sent"
+
+
+def test_a_changed_file_is_a_usage_error_that_names_the_field(acpc: Acpc) -> None:
+    file, document = Path("changed.json"), json.loads(KEPT.read_text())
+    document["answer"]["ir"] = 0.9
+    file.write_text(json.dumps(document))
+    answer = acpc(*SCORE, "--protocol", f"{{thresholds: {file}}}", code=2)
+    assert "answer.ir: found 0.9, but request.parameters.ir_grid is" in answer.stderr
+    assert not acpc.server.requests

@@ -118,17 +118,3 @@ def test_the_program_is_no_larger_than_it_says() -> None:
 def test_help_is_plain(words: str, acpc: Acpc) -> None:
     shown = acpc(*words.split(), "-h").stdout
     assert "<bool>" not in shown and "Usage: acpc" in shown
-
-
-def test_help_lists_the_keys_of_a_protocol(acpc: Acpc) -> None:
-    shown = " ".join(acpc("score", "--help").stdout.split())
-    for words in ("protocol.neighbourhood: ", "thresholds.ir: ", "anchors.frameskip: "):
-        assert words in shown
-
-
-@pytest.mark.parametrize(
-    ("words", "meant"),
-    [("operations", "acpc show job"), ("datasets", "acpc list datasets"), ("scroe", "'score'")],
-)
-def test_an_unknown_command_names_the_one_that_is_meant(words: str, meant: str, acpc: Acpc) -> None:
-    assert meant in " ".join(acpc(words, code=2).stderr.split())

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
-from acpc.contract import GaussianNoise
 from acpc_client.sync.client import AcpcClient
-from acpc_client.sync.session import PlanSession
-from cem_solvers import Opener
+from cem_solvers import Sessions
+from client_counterparty import Counterparty
 from public_library import RELEASES, public_release
 
 
@@ -25,13 +23,5 @@ def client(target: str) -> Iterator[AcpcClient]:
 
 
 @pytest.fixture
-def session(client: AcpcClient, history: np.ndarray) -> Opener:
-    """Sessions whose seed tells the environment."""
-
-    def opened(env: int, **options: int) -> PlanSession:
-        goal, options = np.zeros(6, np.float32), {"elite_count": 2, **options}
-        return client.plan(
-            "a", history[:1], goal, perturbations=GaussianNoise(0.08), seed=env, **options
-        )
-
-    return opened
+def session(client: AcpcClient, counterparty: Counterparty) -> Sessions:
+    return Sessions(client, counterparty)

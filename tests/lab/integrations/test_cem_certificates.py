@@ -14,8 +14,7 @@ from acpc_client.errors import (
 )
 from acpc_client.sync.session import PlanSession
 from acpc_lab.integrations import CemCertificates
-from cem_solvers import Opener, only, rising, rows, solver
-from client_counterparty import Counterparty
+from cem_solvers import Sessions, only, rising, rows, solver
 from client_messages import status
 from waiting import GENEROUS_SECONDS
 
@@ -23,9 +22,7 @@ BAD = status(grpc.StatusCode.INVALID_ARGUMENT, "candidates: width 2, wanted 10")
 pytestmark = pytest.mark.usefixtures("release")
 
 
-def test_every_iteration_of_every_environment_is_certified(
-    session: Opener, counterparty: Counterparty
-) -> None:
+def test_every_iteration_of_every_environment_is_certified(session: Sessions) -> None:
     pools: list[torch.Tensor] = []
 
     def noting(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
@@ -34,10 +31,10 @@ def test_every_iteration_of_every_environment_is_certified(
 
     hook = CemCertificates(session)
     outputs = solver(hook, noting, batch_size=2).solve(rows(3))
-    seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
+    seeds = [message.start.perturbations.seed for message in session.server.requests["Plan"]]
     assert sorted(seeds) == [0, 1, 2]
-    assert all(counterparty.goodbyes.acquire(timeout=GENEROUS_SECONDS) for _ in range(3))
-    sent = [message.pool for message in counterparty.requests["PlanPool"]]
+    assert all(session.server.goodbyes.acquire(timeout=GENEROUS_SECONDS) for _ in range(3))
+    sent = [message.pool for message in session.server.requests["PlanPool"]]
     assert [pool.iteration for pool in sent] == [0, 0, 1, 1, 2, 2, 0, 1, 2]
     second = {pool.candidates.data for pool in sent[2:4]}
     assert second == {pool.numpy().tobytes() for pool in pools[1]}
@@ -54,12 +51,12 @@ def test_every_iteration_of_every_environment_is_certified(
     assert json.loads(json.dumps(recorded)) == recorded
 
 
-def test_one_denied_view_denies_the_iteration(session: Opener, counterparty: Counterparty) -> None:
+def test_one_denied_view_denies_the_iteration(session: Sessions) -> None:
     hook = CemCertificates(session)
 
     def denied_from_the_second(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
         if hook.iterations.get(0):
-            counterparty.uncertified = {(0, 0)}
+            session.server.uncertified = {(0, 0)}
         return rising(info, pool)
 
     solver(hook, denied_from_the_second).solve(rows(1))
@@ -71,7 +68,7 @@ def test_one_denied_view_denies_the_iteration(session: Opener, counterparty: Cou
 
 @pytest.mark.parametrize("select", ["top1", "elite"])
 def test_a_certificate_of_another_selection_counts_for_nothing(
-    select: Any, session: Opener
+    select: Any, session: Sessions
 ) -> None:
     hook = CemCertificates(session, select=select)
     solver(hook, lambda info, pool: rising(info, pool).flip(1)).solve(rows(1))
@@ -93,7 +90,7 @@ def test_a_certificate_of_another_selection_counts_for_nothing(
     ],
 )
 def test_arrays_of_an_iteration_must_fit_each_other(
-    wrong: dict[str, Any], words: str, session: Opener, counterparty: Counterparty
+    wrong: dict[str, Any], words: str, session: Sessions
 ) -> None:
     hook = CemCertificates(session, on_error="deny")
     hook.reset()
@@ -102,23 +99,23 @@ def test_arrays_of_an_iteration_must_fit_each_other(
     asked: Any = {**fitting, "topk_inds": np.zeros((2, 2), int), **wrong}
     with pytest.raises(ArgumentError, match=words):
         hook(step=0, **asked)
-    assert not counterparty.requests
+    assert not session.server.requests
 
 
 @pytest.mark.parametrize("what", ["select", "on_error"])
-def test_a_word_that_it_does_not_know_is_refused(what: str, session: Opener) -> None:
+def test_a_word_that_it_does_not_know_is_refused(what: str, session: Sessions) -> None:
     options: Any = {what: "perhaps"}
     with pytest.raises(ArgumentError, match=f"{what}: found 'perhaps', wanted"):
         CemCertificates(session, **options)
 
 
-def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Opener) -> None:
+def test_an_elite_count_that_is_not_the_solvers_is_refused(session: Sessions) -> None:
     with pytest.raises(ArgumentError, match="found 2, wanted the solver's topk 4"):
         solver(CemCertificates(session, on_error="deny"), topk=4).solve(rows(1))
 
 
 def test_a_round_whose_candidates_cannot_be_sent_is_denied_and_the_planner_goes_on(
-    session: Opener, counterparty: Counterparty
+    session: Sessions,
 ) -> None:
     """A single elite has no spread: from the second round on the solver's candidates are NaN."""
     options = {"topk": 1, "n_steps": 3}
@@ -130,13 +127,13 @@ def test_a_round_whose_candidates_cannot_be_sent_is_denied_and_the_planner_goes_
     assert [item.certified for item in later] == [False, False]
     assert all(isinstance(item.error, ArgumentError) for item in later)
     assert "candidates" in str(later[0].error)
-    assert len(counterparty.requests["PlanPool"]) == 1
+    assert len(session.server.requests["PlanPool"]) == 1
     raising = CemCertificates(lambda env: session(env, elite_count=1))
     with pytest.warns(UserWarning), pytest.raises(ArgumentError, match="candidates"):
         solver(raising, **options).solve(rows(1))
 
 
-def test_a_copy_of_a_candidate_is_the_same_choice(session: Opener) -> None:
+def test_a_copy_of_a_candidate_is_the_same_choice(session: Sessions) -> None:
     """The solver may take another copy than the server does."""
     hook = CemCertificates(session)
     hook.reset()
@@ -148,10 +145,8 @@ def test_a_copy_of_a_candidate_is_the_same_choice(session: Opener) -> None:
     assert [item.same_selection for item in hook.iterations[0]] == [True, False]
 
 
-def test_an_error_can_deny_the_rest_of_one_environment(
-    session: Opener, counterparty: Counterparty
-) -> None:
-    counterparty.refusals["PlanPool"].append(BAD)
+def test_an_error_can_deny_the_rest_of_one_environment(session: Sessions) -> None:
+    session.server.refusals["PlanPool"].append(BAD)
     hook = CemCertificates(session, on_error="deny")
     solver(hook).solve(rows(2))
     assert [item.certified for item in hook.iterations[0]] == [False] * 3
@@ -163,7 +158,7 @@ def test_an_error_can_deny_the_rest_of_one_environment(
 
 @pytest.mark.parametrize("kind", ["CEM", "ICEM"])
 def test_a_solver_that_replans_some_environments_asks_for_theirs(
-    kind: Any, session: Opener, counterparty: Counterparty
+    kind: Any, session: Sessions
 ) -> None:
     kept = 2 * (kind == "ICEM")
     hook, seen = CemCertificates(lambda env: session(env, kept_elites=kept)), []
@@ -179,15 +174,12 @@ def test_a_solver_that_replans_some_environments_asks_for_theirs(
     assert hook.rows[2]["id"] == 42
     attached.solve({**only(rows(3), [2]), "environment": torch.tensor([2])})
     assert list(hook.iterations) == [2]
-    seeds = [message.start.perturbations.seed for message in counterparty.requests["Plan"]]
+    seeds = [message.start.perturbations.seed for message in session.server.requests["Plan"]]
     assert seeds == [0, 1, 2, 2, 1, 2]
     assert {tuple(keys) for keys in seen} == {("id", "pixels")}, "the model sees what it did before"
-    assert attached.callbacks == [hook]
 
 
-def test_rows_that_are_nobodys_are_told_in_words(
-    session: Opener, counterparty: Counterparty
-) -> None:
+def test_rows_that_are_nobodys_are_told_in_words(session: Sessions) -> None:
     hook = CemCertificates(session, on_error="deny")
     attached = hook.attach(solver(hook, environments=2, n_steps=1))
     with pytest.raises(ArgumentError, match=r"1 of 2 environments.*info\['environment'\]"):
@@ -196,7 +188,7 @@ def test_rows_that_are_nobodys_are_told_in_words(
     another = {**rows(1), "id": np.array([[77]])}
     with pytest.raises(ArgumentError, match="not told which"):
         attached.solve(another)
-    assert len(counterparty.requests["Plan"]) == 2
+    assert len(session.server.requests["Plan"]) == 2
 
     alone = CemCertificates(session)
     loop = solver(alone, n_steps=1)
@@ -205,9 +197,7 @@ def test_rows_that_are_nobodys_are_told_in_words(
         loop.solve(only(rows(2), [1]))
 
 
-def test_an_error_inside_solve_leaves_no_session_open(
-    session: Opener, counterparty: Counterparty
-) -> None:
+def test_an_error_inside_solve_leaves_no_session_open(session: Sessions) -> None:
     opened: list[PlanSession] = []
 
     def kept(env: int) -> PlanSession:
@@ -223,7 +213,7 @@ def test_an_error_inside_solve_leaves_no_session_open(
 
     with pytest.raises(RuntimeError, match="world model"):
         hook.attach(solver(hook, failing)).solve(rows(1))
-    counterparty.refusals["PlanPool"].append(BAD)
+    session.server.refusals["PlanPool"].append(BAD)
     with pytest.raises(InvalidArgument):
         solver(hook := CemCertificates(kept), batch_size=2).solve(rows(2))
     assert len(opened) == 3

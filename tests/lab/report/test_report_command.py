@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from xml.etree import ElementTree as ET
 
 import pytest
 from acpc.contract import to_plain
@@ -14,6 +15,7 @@ from acpc_client import (
     save_result,
 )
 from acpc_command import Acpc, acpc_command
+from PIL import Image
 from report_samples import judged, side
 
 pytestmark = pytest.mark.process  # it draws whole reports
@@ -39,7 +41,18 @@ def test_files_become_a_page_and_figures(acpc: Acpc, scores: list[Path], tmp_pat
     page = output.read_text()
     assert "95 % sure: of 2 checkpoints, 1 passes under blur:15, 1 fails" in page
     assert "No pictures: the source names no jobs" in page
-    assert (figures / "plane.svg").exists()
+    assert {path.name for path in figures.iterdir()} == {
+        f"{name}.{suffix}"
+        for name in ("plane", "distributions-blur-15", "steps-blur-15")
+        for suffix in ("svg", "png")
+    }
+    for path in figures.glob("*.svg"):
+        root = ET.parse(path).getroot()  # noqa: S314 - our own
+        assert root.tag.endswith("svg") and float(root.attrib["viewBox"].split()[2]) > 100
+    for path in figures.glob("*.png"):
+        with Image.open(path) as image:
+            assert min(image.size) > 300
+            assert len(set(image.convert("L").resize((64, 64)).tobytes())) > 2
 
 
 def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Path) -> None:

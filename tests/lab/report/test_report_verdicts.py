@@ -7,7 +7,6 @@ from acpc_client import Evidence, Interval, Outcome
 from acpc_lab.campaigns import TaskState
 from acpc_lab.report import ReportData, claims, render
 from acpc_lab.report.headline import everywhere, headline
-from acpc_lab.report.page import plates
 from acpc_lab.report.verdicts import grids, limit_table, standings, table
 from acpc_lab.sweeps import CellResult
 from client_messages import sure
@@ -169,7 +168,6 @@ def test_a_checkpoint_has_a_limit_for_each_kind_of_several_severities() -> None:
     assert breaks.estimate == 0.05
     assert breaks.holds < 0.06 < (breaks.breaks or 0)
     assert holds is not None and holds.brief == "0.12 or more"
-    assert [title for title, _ in plates(data)[0].panels] == ["gaussian_noise"]
     assert "Up to which severity" in (page := render(data)) and breaks.interval in page
     one = data.with_(cells=tuple(c for c in data.cells if c.shift == "blur:5"))
     assert "Up to which severity" not in render(one)

@@ -38,7 +38,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 def test_a_bundle_verifies(whole: Path) -> None:
     found = verify(whole)
     assert (found.study, found.difference) == ("shifts", None)
-    assert found.files == 3 + 4  # inputs, rows, summary; two figures in two formats
+    assert found.files == 3 + 2  # inputs, rows, summary; a figure in two formats
     assert found.values > 200
     assert found.largest_difference == 0
 

@@ -1,14 +1,13 @@
 """Figures show what the summaries hold, and are the same every time."""
 
+from typing import Any
+
 import pytest
 from acpc_lab.plotting import png, styled
-from acpc_lab.studies import paper
+from acpc_lab.studies import Listing, horizons, paper
 from acpc_lab.studies.drift import drift_errors
-from acpc_lab.studies.figures import Panel, by_row
-from acpc_lab.studies.horizons import horizon_ratios
+from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.planner import PlannerCell, planner_errors
-from acpc_lab.studies.sensitivity import SensitivityRatio, estimates
-from acpc_lab.studies.statistics import Spread
 from acpc_lab.studies.thresholds import splits
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,22 +16,17 @@ from study_examples import SWEEP, evidence
 
 def drawn() -> dict[str, Figure]:
     with styled():
-        shifts = evidence("shifts", paper.shift_rows().columns()).figures()
-        collapse = evidence("collapse", paper.collapse_rows().columns()).figures()
-        cells = [PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0)]
-        ratios = [
-            SensitivityRatio("a", "0", 0.08, "jvp", 0.0029, 0.0003),
-            SensitivityRatio("a", "0", 0.08, "finite_difference", 0.0027, 0.01),
-        ]
+        cells = (PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0))
+        printed = horizons.HorizonSummary(8, 0.9, paper.ir_reductions(), 0.09)
+        ratios = next(part for part in horizons.shown(printed) if isinstance(part, Listing))
         return {
-            **shifts,
-            "collapse": collapse["checkpoints"],
+            **evidence("shifts", paper.shift_rows().columns()).figures(),
+            **evidence("collapse", paper.collapse_rows().columns()).figures(),
             "drift": drift_errors(paper.drift_cells()),
             "splits": splits(paper.splits()),
             "sweep": evidence("thresholds", SWEEP).figures()["sweep"],
-            "horizons": horizon_ratios(paper.ir_reductions(), 8, 0.9),
-            "planner": planner_errors(cells, Spread.of([0.6])),
-            "sensitivity": estimates(ratios, "ratio", "over the unaugmented one's", 1.0),
+            "horizons": by_row(ratios),
+            "planner": planner_errors(cells),
         }
 
 
@@ -50,32 +44,53 @@ def drawn_bytes(figure: Figure) -> bytes:
 @pytest.mark.process
 def test_figures_are_deterministic(figures: dict[str, Figure], count: int) -> None:
     again = drawn()
-    assert len(figures) == 9
+    assert len(figures) == 7
     for name in sorted(figures)[:count]:
         assert drawn_bytes(figures[name]) == drawn_bytes(again[name]), name
 
 
-def marks(axis: Axes) -> list[list[float]]:
-    """The numbers of each series of a panel, from its first row to its last."""
-    drawn = [line for line in axis.lines if line.get_marker() in ("o", "s", "^")]
-    return [list(line.get_xdata()) for line in drawn]
+def marks(axis: Axes) -> list[Any]:
+    """The numbers of a panel, from its first row to its last."""
+    [drawn] = [line for line in axis.lines if line.get_marker() == "o"]
+    return list(drawn.get_xdata())
+
+
+def names(figure: Figure) -> list[str]:
+    return [label.get_text() for label in figure.axes[0].get_yticklabels()]
 
 
 def test_a_row_shows_each_printed_error(figures: dict[str, Figure]) -> None:
-    (axis,) = figures["drift"].axes
     cells = paper.drift_cells()
     wanted = [[getattr(cell, name) for cell in cells] for name in ("base", "control", "acpc")]
-    assert marks(axis) == wanted
-    assert axis.get_yticklabels()[0].get_text() == "TwoRoom, run 3072"
-    whiskers = figures["sensitivity"].axes[0].collections
-    assert len(whiskers) >= 2
+    assert list(map(marks, figures["drift"].axes)) == wanted
+    assert names(figures["drift"])[0] == "TwoRoom, 3072"
+    assert [axis.get_xlabel() for axis in figures["drift"].axes] == ["Base", "+Control", "+ACPC"]
 
 
-def test_pairs_that_disagree_are_hollow(figures: dict[str, Figure]) -> None:
-    points = [line for line in figures["pairs"].axes[0].lines if len(line.get_xdata()) == 1]
-    hollow = [line for line in points if line.get_markerfacecolor() == "none"]
-    assert (len(points), len(hollow)) == (24, 2)
-    assert all(line.get_ydata()[0] == 4.0 for line in hollow)
+def test_a_tables_numbers_are_drawn_without_its_texts(figures: dict[str, Figure]) -> None:
+    """Of the paper's horizons and SIGReg weights: a panel a column, a row a task or weight."""
+    printed = paper.collapse_rows()
+    assert names(figures["checkpoints"]) == printed.checkpoint.tolist()
+    wanted = (printed.median_latent_distance, printed.ir_raw, printed.sr)
+    assert list(map(marks, figures["checkpoints"].axes)) == [list(x) for x in wanted]
+    assert figures["checkpoints"].axes[0].get_xscale() == "log", "one has collapsed"
+    assert figures["checkpoints"].axes[2].get_xscale() == "linear"
+    assert len(figures["horizons"].axes) == len(
+        {(e.horizon, e.quantile) for e in paper.ir_reductions()}
+    )
+    assert names(figures["splits"])[0].count(",") == 2, "the tasks and both thresholds"
+
+
+def test_the_bars_are_means_over_runs(figures: dict[str, Figure]) -> None:
+    pairs = evidence("shifts", paper.shift_rows().columns()).summary.pairs
+    left, right = figures["bars"].axes
+    for axis, field in ((left, "success_gain"), (right, "delta_score")):
+        mine = [
+            getattr(x, field) for x in pairs if (x.task, x.shift) == (pairs[0].task, pairs[0].shift)
+        ]
+        assert axis.patches[0].get_height() == pytest.approx(sum(mine) / len(mine))
+        dots = [line for line in axis.lines if line.get_marker() == "."]
+        assert sum(len(line.get_xdata()) for line in dots) == len(pairs) == 24
 
 
 def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figure]) -> None:
@@ -90,15 +105,16 @@ def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figu
 def test_the_planner_shows_errors_and_their_reduction_row_by_row(
     figures: dict[str, Figure],
 ) -> None:
-    left, right = figures["planner"].axes
-    assert marks(left) == [[2.0, 4.0], [1.0, 1.0]]
-    assert marks(right) == [[50.0, 75.0]]
-    assert left.get_ylim() == right.get_ylim()
+    axes = figures["planner"].axes
+    assert list(map(marks, axes)) == [[2.0, 4.0], [1.0, 1.0], [50.0, 75.0]]
+    assert len({axis.get_ylim() for axis in axes}) == 1
 
 
 def test_a_number_that_is_not_there_leaves_its_row_empty() -> None:
+    items = [{"name": "a", "x": None}, {"name": "b", "x": 2.0}]
+    columns = [("row", lambda item: item["name"]), ("x", lambda item: item["x"])]
     with styled():
-        figure = by_row(["a", "b"], [Panel("x", {"one": [None, 2.0]}, line=1.0)])
-    assert marks(figure.axes[0]) == [[2.0]]
-    texts = [text.get_text() for text in figure.axes[0].texts]
-    assert texts == ["2"]
+        figure = by_row(Listing(items, columns))
+    assert marks(figure.axes[0]) == [2.0]
+    assert [text.get_text() for text in figure.axes[0].texts] == ["2"]
+    assert list(figure.axes[0].lines[0].get_ydata()) == [1]

@@ -1,28 +1,16 @@
 """A counterparty with jobs, and sweeps at it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from acpc_client.retries import RetryPolicy
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.sweeps import Sweep
-from job_counterparty import DOCUMENT, party, target
+from job_counterparty import JobParty, party, target
+from sweep_plans import Scene
 
 
 @pytest.fixture
-def client(target: str) -> Iterator[AcpcClient]:
-    with AcpcClient(target, retry=RetryPolicy(attempts=1)) as opened:
-        yield opened
-
-
-@pytest.fixture
-def sweep_of(tmp_path: Path) -> Callable[..., Sweep]:
-    """Makes a sweep of the example document with other values; None leaves a key out."""
-
-    def make(**changes: Any) -> Sweep:
-        document = {k: v for k, v in {**DOCUMENT, **changes}.items() if v is not None}
-        return Sweep.of(document, tmp_path / f"{document['name']}.sweep")
-
-    return make
+def at(target: str, party: JobParty, tmp_path: Path) -> Iterator[Scene]:
+    with AcpcClient(target, retry=RetryPolicy(attempts=1)) as client:
+        yield Scene(party, client, tmp_path)

@@ -14,7 +14,7 @@ from acpc_lab.studies.measuring import (
     measure,
     read_checkpoints,
 )
-from job_counterparty import JobParty
+from sweep_plans import Scene
 from waiting import wait_until
 
 ASK = Ask(ScoreProtocol(), GaussianNoise(0.08))
@@ -35,7 +35,7 @@ def interrupted(client: AcpcClient, *names: str) -> None:
     """Measures until every job is at the server."""
 
     def interrupt(now: MeasuringProgress) -> None:
-        if all(status.operation for status in now.tasks):
+        if all(task.entry.operation for task in now.tasks):
             raise Interruption
 
     with pytest.raises(Interruption):
@@ -48,44 +48,42 @@ def measured(client: AcpcClient, *names: str) -> list[str]:
     return [item.answer.checkpoint.checkpoint.name for item in answers]
 
 
-def test_an_interrupted_measurement_doubles_no_job(client: AcpcClient, party: JobParty) -> None:
-    interrupted(client, "a", "b")
-    assert measured(client, "b", "a") == ["b", "a"], "in any order, under any run"
-    assert [job.request.checkpoint.name for job in party.jobs.values()] == ["a", "b"]
+def test_an_interrupted_measurement_doubles_no_job(at: Scene) -> None:
+    interrupted(at.client, "a", "b")
+    assert measured(at.client, "b", "a") == ["b", "a"], "in any order, under any run"
+    assert [job.request.checkpoint.name for job in at.party.jobs.values()] == ["a", "b"]
 
 
-def test_another_measurement_takes_no_answers_of_the_one_before(
-    client: AcpcClient, party: JobParty
-) -> None:
-    interrupted(client, "a", "b")
-    assert measured(client, "a", "c") == ["a", "c"]
+def test_another_measurement_takes_no_answers_of_the_one_before(at: Scene) -> None:
+    interrupted(at.client, "a", "b")
+    assert measured(at.client, "a", "c") == ["a", "c"]
     for other in (
         Ask(ASK.request, GaussianNoise(0.02)),
         replace(ASK, request=ScoreProtocol(3)),
     ):
-        measure(client, rows_of("a"), other)
-    asked = [job.request.checkpoint.name for job in party.jobs.values()]
+        measure(at.client, rows_of("a"), other)
+    asked = [job.request.checkpoint.name for job in at.party.jobs.values()]
     assert asked == ["a", "b", "c", "a", "a"]
 
 
-def test_all_are_scored_on_one_number_of_anchors(client: AcpcClient, party: JobParty) -> None:
+def test_all_are_scored_on_one_number_of_anchors(at: Scene) -> None:
     """And none until it is decided, which takes more anchors of one checkpoint than of another."""
-    measure(client, rows_of("a", "b", count=None), ASK)
-    assert [job.request.dataset.count for job in party.jobs.values()] == [100, 100]
-    assert not any(job.request.HasField("until_decided") for job in party.jobs.values())
+    measure(at.client, rows_of("a", "b", count=None), ASK)
+    assert [job.request.dataset.count for job in at.party.jobs.values()] == [100, 100]
+    assert not any(job.request.HasField("until_decided") for job in at.party.jobs.values())
 
 
 @pytest.mark.parametrize("closed", [False, True])
 def test_a_scorer_hands_out_each_score_as_its_job_ends_and_every_shift_once(
-    client: AcpcClient, party: JobParty, closed: bool
+    at: Scene, closed: bool
 ) -> None:
-    party.looks = 10**6
+    at.party.looks = 10**6
     shifts = [GaussianNoise(0.02), GaussianNoise(0.08)]
     early: list[EpochScore] = []
-    with EpochScorer(client, DatasetAnchors("rooms.h5", "tworoom"), shifts) as scorer:
+    with EpochScorer(at.client, DatasetAnchors("rooms.h5", "tworoom"), shifts) as scorer:
         scorer.submit(3, "a")
-        wait_until(lambda: len(party.jobs) == 2)
-        slow, fast = party.jobs.values()
+        wait_until(lambda: len(at.party.jobs) == 2)
+        slow, fast = at.party.jobs.values()
         fast.looks = 0
         wait_until(lambda: early.extend(scorer.arrived()) or bool(early))
         assert not scorer.drain(0), "the other shift is still measured"

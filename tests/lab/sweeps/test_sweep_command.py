@@ -3,24 +3,13 @@
 import csv
 import io
 import json
-import signal
-import subprocess
-import sys
 from collections import deque
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree as ET
 
-import grpc
-import processes
 import pytest
 import yaml
 from acpc_command import Acpc, acpc_command
-from client_messages import status
 from job_counterparty import DOCUMENT, FAILED, JobParty
-from waiting import GENEROUS_SECONDS
-
-UNFIT = status(grpc.StatusCode.FAILED_PRECONDITION, "it does not fit")
 
 
 @pytest.fixture
@@ -31,51 +20,19 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def acpc(target: str) -> Acpc:
-    return acpc_command(ACPC_TARGET=target, COLUMNS="160")
+def acpc(target: str, party: JobParty) -> Acpc:
+    return acpc_command(ACPC_TARGET=target, COLUMNS="160", server=party)
 
 
-@pytest.mark.parametrize(
-    ("fates", "options", "code"),
-    [
-        ([], [], 0),
-        ([FAILED], [], 3),
-        ([FAILED], ["--no-gate"], 0),
-        ([UNFIT], [], 4),
-        ([UNFIT, FAILED], ["--no-gate"], 4),
-    ],
-    ids=["passed", "rejected", "no gate", "failed", "failed and rejected"],
-)
-def test_the_exit_code_is_the_worst_cell(
-    fates: list[Any], options: list[str], code: int, acpc: Acpc, file: Path, party: JobParty
-) -> None:
-    party.fates["a"] = deque(fates)
-    answer = acpc("sweep", "run", file, *options, code=code)
-    assert ("it does not fit" in answer.stderr) == (UNFIT in fates)
-
-
-def test_a_ci_system_gets_a_case_per_cell(
-    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
-) -> None:
-    party.fates["a"] = deque([FAILED, UNFIT])
-    acpc("sweep", "run", file, "--junit", tmp_path / "gate.xml", code=4)
-    cases = ET.parse(tmp_path / "gate.xml").findall("testsuite/testcase")  # noqa: S314 - its own
-    assert sorted(case[0].tag for case in cases) == ["error", "failure"]
-    assert any("it does not fit" in case[0].text for case in cases)
-    acpc("sweep", "run", file, "--submit-only", "--junit", tmp_path / "b.xml", code=2)
-
-
-def test_a_checkpoint_that_is_its_own_reference_does_not_gate(
-    acpc: Acpc, file: Path, party: JobParty
-) -> None:
+def test_a_checkpoint_that_is_its_own_reference_does_not_gate(acpc: Acpc, file: Path) -> None:
     file.write_text(yaml.safe_dump({**DOCUMENT, "reference": "a"}))
-    party.fates["a"] = deque([FAILED, FAILED])
+    acpc.server.fates["a"] = deque([FAILED, FAILED])
     assert "nothing was judged" in acpc("sweep", "run", file, code=5).stderr
     acpc("sweep", "run", file, "--no-gate")
 
 
-def test_the_lid_can_be_closed(acpc: Acpc, file: Path, party: JobParty) -> None:
-    party.looks = 2
+def test_the_lid_can_be_closed(acpc: Acpc, file: Path) -> None:
+    acpc.server.looks = 2
     acpc("sweep", "run", file, "--watch", code=1)
     left = acpc("sweep", "run", file, "--submit-only")
     assert (left.exit_code, left.stdout) == (0, "2 of 2 submitted\n")
@@ -105,9 +62,7 @@ def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path:
     acpc("sweep", "show", file, "--out", tmp_path / "x.txt", code=2)
 
 
-def test_check_lists_the_cells_and_submits_nothing(
-    acpc: Acpc, file: Path, party: JobParty, tmp_path: Path
-) -> None:
+def test_check_lists_the_cells_and_submits_nothing(acpc: Acpc, file: Path, tmp_path: Path) -> None:
     answer = acpc("sweep", "show", file)
     assert answer.stdout.splitlines() == [
         "cell                          reference  labels",
@@ -118,7 +73,7 @@ def test_check_lists_the_cells_and_submits_nothing(
     (tmp_path / "empty").write_text("")
     denied = acpc("sweep", "show", file, code=2, ACPC_TOKEN_FILE=str(tmp_path / "empty"))
     assert "token" in denied.stderr
-    assert not party.jobs
+    assert not acpc.server.jobs
     assert not (tmp_path / "mine.sweep").exists()
 
 
@@ -140,19 +95,3 @@ def test_init_writes_a_file_and_keeps_one_that_is_there(acpc: Acpc, tmp_path: Pa
     acpc("init", path, code=2)
     assert path.read_text() == "mine"
     acpc("init", tmp_path / "nowhere" / "x.yaml", code=2)
-
-
-COMMAND = [str(Path(sys.executable).with_name("acpc")), "sweep", "run"]
-
-
-@pytest.mark.process
-def test_an_interrupted_run_says_how_to_go_on(file: Path, party: JobParty, target: str) -> None:
-    party.looks = 10**6
-    command = [*COMMAND, str(file), "--target", target]
-    with processes.running(command, stderr=subprocess.PIPE, text=True) as process:
-        while "cells done" not in process.stderr.readline():
-            assert process.poll() is None
-        process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=GENEROUS_SECONDS)
-    assert process.returncode == 130
-    assert f"go on:      acpc sweep run {file}" in told

@@ -3,19 +3,18 @@
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import Outcome
-from acpc_client.sync.client import AcpcClient
-from acpc_command import Acpc, acpc_command
+from acpc_command import acpc_command
 from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import Sweep
 from client_messages import score_response, status, sure
 from grpc import StatusCode
-from job_counterparty import DOCUMENT, FAILED, JobParty
+from job_counterparty import DOCUMENT, FAILED
+from sweep_plans import POLL, Scene
 
 PASSES = score_response(
     pb.OUTCOME_PASSED, evidence=sure(pb.OUTCOME_PASSED, p_passed=0.001, p_failed=1.0)
@@ -30,20 +29,17 @@ OPEN = score_response(
 FAILS = score_response(
     pb.OUTCOME_FAILED, sr_passed=False, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.001)
 )
-NEARLY = score_response(pb.OUTCOME_FAILED, evidence=sure(pb.OUTCOME_FAILED, p_failed=0.04))
 OLDER = score_response(pb.OUTCOME_PASSED)
 
 
 @pytest.fixture
-def run(
-    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
-) -> Callable[..., Sweep]:
+def run(at: Scene) -> Callable[..., Sweep]:
     """A sweep of one checkpoint under two shifts whose jobs end with these scores."""
 
     def make(*scores: pb.ScoreCheckpointResponse) -> Sweep:
-        party.fates["a"] = deque(scores)
-        made = sweep_of(concurrency=1)
-        made.run(client, poll=0.01)
+        at.party.fates["a"] = deque(scores)
+        made = at.sweep(concurrency=1)
+        made.run(at.client, poll=POLL)
         return made
 
     return make
@@ -93,87 +89,56 @@ def test_a_reference_is_no_member(run: Callable[..., Sweep]) -> None:
     assert results.rejected == () and results.outcome() is Outcome.PASSED
 
 
-@pytest.fixture
-def acpc(target: str, tmp_path: Path) -> Acpc:
-    file = tmp_path / "mine.yaml"
-    file.write_text(yaml.safe_dump({**DOCUMENT, "concurrency": 1}))
-    sweep = acpc_command("sweep", ACPC_TARGET=target)
-    return lambda verb, *options, **more: sweep(verb, file, *options, **more)
-
-
-@pytest.mark.parametrize(
-    ("scores", "options", "code"),
-    [
-        ([PASSES, BARELY], [], 0),  # that all pass needs no correction
-        ([PASSES, OPEN], [], 5),
-        ([OPEN, FAILS], [], 3),
-        ([OPEN, FAILS], ["--no-gate"], 0),
-        ([PASSES, OLDER], [], 1),
-        ([OPEN, NEARLY], [], 5),  # that one of two fails does
-        ([OPEN, NEARLY], ["--correction", "none"], 3),
-    ],
-    ids=["passed", "undecided", "failed", "no gate", "older", "barely failed", "one by one"],
-)
-def test_the_confident_gate(
-    scores: list[Any], options: list[str], code: int, acpc: Acpc, party: JobParty
-) -> None:
-    party.fates["a"] = deque(scores)
-    answer = acpc("run", "--gate", "confident", *options, code=code)
-    assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
-    assert ("no evidence" in answer.stderr) == (code == 1)
-
-
-def test_a_file_names_its_gate_and_the_option_wins(
-    target: str, tmp_path: Path, party: JobParty
-) -> None:
+def test_a_file_names_its_gate_and_the_option_wins(at: Scene, target: str, tmp_path: Path) -> None:
     """The gate is of the run alone: the same jobs are found again."""
     file = tmp_path / "mine.yaml"
     point = ["--gate", "point"]
     for gate, options, code in (("confident", [], 5), ("confident", point, 0), ("point", [], 0)):
         file.write_text(yaml.safe_dump({**DOCUMENT, "gate": gate}))
-        party.fates["a"].extend([PASSES, OPEN])
+        at.party.fates["a"].extend([PASSES, OPEN])
         acpc_command("--target", target)("sweep", "run", file, *options, code=code)
-    assert len(party.jobs) == 2
+    assert len(at.party.jobs) == 2
 
 
-def test_the_table_shows_intervals_and_both_verdicts(acpc: Acpc, party: JobParty) -> None:
-    party.fates["a"] = deque([BARELY, OPEN])
-    answer = acpc("run")
+def test_the_table_shows_intervals_and_both_verdicts(
+    at: Scene, target: str, tmp_path: Path
+) -> None:
+    at.party.fates["a"] = deque([BARELY, OPEN])
+    file = tmp_path / "mine.yaml"
+    file.write_text(yaml.safe_dump(DOCUMENT))
+    acpc = acpc_command("sweep", ACPC_TARGET=target)
+    answer = acpc("run", file)
     row = next(line for line in answer.stdout.splitlines() if "gaussian_noise:0.02" in line)
     assert "0.1 to 0.15" in row and "0.93 to 0.99" in row
     assert row.index("PASSED") < row.index("UNDECIDED")  # by the numbers, then for sure
     assert "95 % sure: of 1 checkpoint" in answer.stdout
     assert "sigma 0.08 or more" in answer.stdout and "[0.02, beyond 0.08]" in answer.stdout
-    shares = acpc("show", "--offline", "--correction", "bh").stdout
+    shares = acpc("show", file, "--offline", "--correction", "bh").stdout
     assert "At most 5 % of what is called sure is expected to be wrong: of 1" in shares
-    alone = acpc("show", "--offline", "--correction", "none").stdout
+    alone = acpc("show", file, "--offline", "--correction", "none").stdout
     assert "UNDECIDED" not in next(x for x in alone.splitlines() if "gaussian_noise:0.02" in x)
 
 
-def test_a_reference_whose_latents_have_not_spread_is_named(
-    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
-) -> None:
+def test_a_reference_whose_latents_have_not_spread_is_named(at: Scene) -> None:
     """As an early epoch, over which relative IR says nothing; one that has spread is not."""
-    party.listing = {"a": ["weights.pt"], "base": ["weights.pt"]}
+    at.party.listing = {"a": ["weights.pt"], "base": ["weights.pt"]}
     for spread, named in ((0.035, True), (2.0, False)):
         score = score_response(pb.OUTCOME_FAILED)
         score.checkpoint.median_latent_distance = 5.0
         score.reference.median_latent_distance = spread
-        party.fates["a"] = deque([score, score])
-        results = sweep_of(name=f"of {spread}", reference="base").run(client, poll=0.01)
+        at.party.fates["a"] = deque([score, score])
+        results = at.sweep(name=f"of {spread}", reference="base").run(at.client, poll=POLL)
         notes = " ".join(results.reference_notes)
         assert ("reference base looks collapsed or untrained" in notes) is named
 
 
-def test_a_sweep_is_a_table_and_a_picture_in_a_notebook(
-    sweep_of: Callable[..., Sweep], client: AcpcClient, party: JobParty
-) -> None:
-    party.listing = {"a": ["weights.pt"], "b": ["weights.pt"]}
+def test_a_sweep_is_a_table_and_a_picture_in_a_notebook(at: Scene) -> None:
+    at.party.listing = {"a": ["weights.pt"], "b": ["weights.pt"]}
     unfit = status(StatusCode.FAILED_PRECONDITION, "no, it, does\nnot fit")
-    party.fates.update(a=deque([unfit]), b=deque([FAILED]))
+    at.party.fates.update(a=deque([unfit]), b=deque([FAILED]))
     named = [{"name": "a", "labels": {"run": 1, "task": "x"}}, {"name": "b"}]
-    sweep = sweep_of(checkpoints=named, shifts=["resize:0.5"], reference="b")
-    results = sweep.run(client, poll=0.01)
+    sweep = at.sweep(checkpoints=named, shifts=["resize:0.5"], reference="b")
+    results = sweep.run(at.client, poll=POLL)
     frame = results.to_dataframe()
     assert list(frame["state"]) == ["failed", "succeeded"]
     assert list(frame.columns) == results.rows().columns

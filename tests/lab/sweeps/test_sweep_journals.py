@@ -1,19 +1,21 @@
-"""The folder of a sweep: whatever a crash leaves of it can be read and gone on with."""
+"""The folder of a sweep: whatever a crash or an earlier release leaves of it is gone on with."""
 
+import csv
+import io
 import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
-from acpc_client.sync.client import AcpcClient
+from acpc_command import Acpc, acpc_command
 from acpc_lab.campaigns import Entry, Journal
-from acpc_lab.sweeps import Sweep, SweepFolder, SweepResults, TaskState
+from acpc_lab.sweeps import SweepFolder, SweepResults, TaskState
 from job_counterparty import JobParty
+from sweep_plans import POLL, Scene
 from test_sweep_plans import CELL
-
-Make = Callable[..., Sweep]
 
 
 def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
@@ -24,7 +26,8 @@ def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> Non
             journal.note(CELL.id, entry)
     content = journal.path.read_bytes()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
-    for cut in range(len(content)):
+    cuts = {end + near for end in (0, *ends) for near in range(-2, 3)} | {len(content) // 3}
+    for cut in sorted(cuts & {*range(len(content))}):
         journal.path.write_bytes(content[:cut])
         whole = sum(end <= cut for end in ends)
         assert len(list(journal.events())) == whole
@@ -48,13 +51,11 @@ def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
             journal.entries()
 
 
-def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 0
-    sweep = sweep_of()
-    wanted = [item.score for item in sweep.run(client, poll=0.01)]
-    jobs = set(party.jobs)
+def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(at: Scene) -> None:
+    at.party.looks = 0
+    sweep = at.sweep()
+    wanted = [item.score for item in sweep.run(at.client, poll=POLL)]
+    jobs = set(at.party.jobs)
     finished = sweep.folder.with_name("finished")
     sweep.folder.rename(finished)
     lines = (finished / "journal.jsonl").read_bytes().splitlines(keepends=True)
@@ -66,24 +67,22 @@ def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(
             (sweep.folder / "journal.jsonl").write_bytes(b"".join(lines[:events]))
             for file in results[files:]:
                 (sweep.folder / "results" / file.name).unlink()
-            assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
-            assert set(party.jobs) == jobs
+            assert [item.score for item in sweep.run(at.client, poll=POLL)] == wanted
+            assert set(at.party.jobs) == jobs
             shutil.rmtree(sweep.folder)
 
 
-def test_a_result_that_cannot_be_read_is_fetched_again(
-    sweep_of: Make, client: AcpcClient, party: JobParty
-) -> None:
-    party.looks = 0
-    sweep = sweep_of()
-    wanted = [item.score for item in sweep.run(client, poll=0.01)]
-    jobs = set(party.jobs)
+def test_a_result_that_cannot_be_read_is_fetched_again(at: Scene) -> None:
+    at.party.looks = 0
+    sweep = at.sweep()
+    wanted = [item.score for item in sweep.run(at.client, poll=POLL)]
+    jobs = set(at.party.jobs)
     damaged, *_ = sorted((sweep.folder / "results").iterdir())
     for content in (b"", damaged.read_bytes()[:100]):
         damaged.write_bytes(content)
         assert sorted(item.state.value for item in sweep.results()) == ["queued", "succeeded"]
-        assert [item.score for item in sweep.run(client, poll=0.01)] == wanted
-    assert set(party.jobs) == jobs
+        assert [item.score for item in sweep.run(at.client, poll=POLL)] == wanted
+    assert set(at.party.jobs) == jobs
 
 
 @pytest.mark.parametrize(
@@ -97,13 +96,11 @@ def test_a_plan_that_cannot_be_read_is_named(content: str, tmp_path: Path) -> No
         SweepFolder(tmp_path).read_plan()
 
 
-def test_results_are_opened_by_file_or_by_folder(
-    sweep_of: Make, client: AcpcClient, tmp_path: Path
-) -> None:
-    sweep = sweep_of()
+def test_results_are_opened_by_file_or_by_folder(at: Scene, tmp_path: Path) -> None:
+    sweep = at.sweep()
     with pytest.raises(ArgumentError, match="has not been run yet"):
         sweep.results()
-    done = sweep.run(client, poll=0.01)
+    done = sweep.run(at.client, poll=POLL)
     (tmp_path / "file.yaml").write_text(json.dumps(sweep.spec.document))  # JSON is YAML
     for place in (sweep.folder, tmp_path / "file.yaml"):
         opened = SweepResults.open(place)
@@ -111,3 +108,84 @@ def test_results_are_opened_by_file_or_by_folder(
         assert [item.score for item in opened] == [item.score for item in done]
     with pytest.raises(ArgumentError, match="cannot read"):
         SweepResults.open(tmp_path / "none.yaml")
+
+
+GOLDEN = Path(__file__).with_name("golden")
+WRITTEN: dict[str, tuple[str, ...]] = {
+    "cells.csv": (),
+    "sweep.json": (),
+    "each.csv": ("--correction", "none"),
+    "anchors.csv": ("--anchors",),
+}
+
+
+@pytest.fixture
+def kept(tmp_path: Path) -> Path:
+    """The folder that holds what was kept."""
+    shutil.unpack_archive(GOLDEN / "kept.zip", tmp_path)
+    return tmp_path
+
+
+def as_held(written: Any, held: Any) -> Any:
+    """What was written without the keys that a later release has added."""
+    if isinstance(held, dict) and isinstance(written, dict):
+        return {key: as_held(item, held[key]) for key, item in written.items() if key in held}
+    if isinstance(held, list) and isinstance(written, list) and len(written) == len(held):
+        return [as_held(ours, theirs) for ours, theirs in zip(written, held, strict=True)]
+    return written
+
+
+@pytest.fixture
+def same(tmp_path: Path) -> Callable[[str], None]:
+    """Compares a file that was written with the one that is held."""
+
+    def compare(name: str) -> None:
+        written, held = ((folder / name).read_text() for folder in (tmp_path, GOLDEN))
+        if name.endswith(".json"):
+            assert as_held(json.loads(written), json.loads(held)) == json.loads(held)
+        elif name.endswith(".csv"):
+            rows = [*csv.DictReader(io.StringIO(written))]
+            wanted = [*csv.DictReader(io.StringIO(held))]
+            assert [{key: row[key] for key in wanted[0]} for row in rows] == wanted
+        else:
+            assert written == held
+
+    return compare
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_results_of_an_earlier_release_are_exported_as_they_were(
+    kept: Path, same: Callable[[str], None], name: str
+) -> None:
+    acpc_command()("sweep", "show", kept / "kept.sweep", *WRITTEN[name], "--out", kept / name)
+    same(name)
+
+
+def test_what_a_ci_system_is_given_is_as_it_was(
+    kept: Path, same: Callable[[str], None], unused_target: str
+) -> None:
+    """Of a gate over cells that passed, failed and have no score; no server is asked."""
+    run = acpc_command("sweep", "run", kept / "kept.yaml", "--watch", ACPC_TARGET=unused_target)
+    run("--junit", kept / "junit.xml", code=4)
+    same("junit.xml")
+
+
+def test_a_sweep_that_was_killed_goes_on_where_it_was(
+    kept: Path, party: JobParty, target: str
+) -> None:
+    """One cell had failed: it alone is submitted again, as its second attempt."""
+    party.looks = 0
+    acpc: Acpc = acpc_command(ACPC_TARGET=target)
+    acpc("sweep", "run", kept / "kept.yaml", "--no-gate", code=None)
+    (job,) = party.jobs.values()
+    assert job.request.checkpoint.name == "run1/noise-0.08"
+    assert job.request.HasField("anchors") and job.request.request_id == next(iter(party.jobs))
+    counted = acpc("sweep", "show", kept / "kept.yaml", "--offline").stdout
+    assert "kept: 12 cells: 12 succeeded" in counted
+
+
+def test_a_watch_goes_on_where_it_was(kept: Path, party: JobParty, target: str) -> None:
+    """Nothing that was scored is scored again, although the files have other times now."""
+    acpc = acpc_command("watch", kept / "checkpoints", "--sweep", kept / "seen.yaml", "--once")
+    ended = acpc(code=5, ACPC_TARGET=target)
+    assert party.jobs == {} and "nothing was judged" in ended.stderr

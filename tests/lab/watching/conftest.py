@@ -1,37 +1,20 @@
 """A folder in which checkpoints appear, and a counterparty that scores them."""
 
-import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 import yaml
 from acpc_client.sync.client import AcpcClient
 from job_counterparty import DOCUMENT, JobParty, target
-from written_weights import saved
+from written_weights import Writer
 
 
 @pytest.fixture
-def root(tmp_path: Path) -> Path:
-    """The watched folder."""
-    folder = tmp_path / "checkpoints"
-    folder.mkdir()
-    return folder
-
-
-@pytest.fixture
-def write(root: Path) -> Callable[..., Path]:
-    """Writes a checkpoint, whole at once."""
-
-    def write(name: str, weights: str = "weights.pt", content: str = "a") -> Path:
-        folder = root / name
-        folder.mkdir(parents=True, exist_ok=True)
-        if not (folder / "config.json").exists():
-            (folder / "config.json").write_text(json.dumps({"family": "lewm"}))
-        (folder / ".part").write_bytes(saved(content))
-        return (folder / ".part").rename(folder / weights)
-
-    return write
+def write(tmp_path: Path) -> Writer:
+    """Writes checkpoints below the watched folder."""
+    (tmp_path / "checkpoints").mkdir()
+    return Writer(tmp_path / "checkpoints")
 
 
 @pytest.fixture

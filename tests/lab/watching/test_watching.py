@@ -5,7 +5,7 @@ import os
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from client_messages import score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty
 from waiting import wait_until
-from written_weights import saved
+from written_weights import Writer, saved
 
 
 @dataclass
@@ -36,14 +36,14 @@ class Scene:
     """A watched folder with a counterparty, and what listeners and the log were given."""
 
     file: Path
-    root: Path
-    write: Callable[..., Path]
+    write: Writer
     client: AcpcClient
     party: JobParty
     told: list[ScoredCheckpoint] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.root = self.write.root
         self.listeners: list[Listener] = [self.told.append]
 
     def make(self, **changes: Any) -> Watch:
@@ -83,13 +83,12 @@ class Scene:
 
 
 @pytest.fixture
-def at(
-    file: Path, root: Path, write: Callable[..., Path], client: AcpcClient, party: JobParty
-) -> Scene:
-    return Scene(file, root, write, client, party)
+def at(file: Path, write: Writer, client: AcpcClient, party: JobParty) -> Scene:
+    return Scene(file, write, client, party)
 
 
 def test_each_is_scored_once_in_the_order_of_epochs(at: Scene) -> None:
+    """And the jobs of a folder that was lost are found again."""
     for epoch in (10, 2, 1):
         at.write("run", f"weights_epoch_{epoch}.pt")
     for _ in range(3):
@@ -97,6 +96,9 @@ def test_each_is_scored_once_in_the_order_of_epochs(at: Scene) -> None:
     submitted = [job.request.checkpoint.weights for job in at.party.jobs.values()]
     assert submitted == [f"weights_epoch_{epoch}.pt" for epoch in (1, 2, 10)]
     assert at.seen == [("run", name, Outcome.PASSED) for name in submitted]
+    at.file.with_name("gate.watch").rename(at.file.with_name("lost"))
+    at.run()
+    assert len(at.party.jobs) == 3
 
 
 def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
@@ -120,14 +122,6 @@ def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
     results_table(results)
     shown = capsys.readouterr().out
     assert all(f"a ({content[:8]})" in shown for content in contents)
-
-
-def test_a_lost_folder_finds_its_jobs_again(at: Scene) -> None:
-    at.write("a")
-    at.run()
-    at.file.with_name("gate.watch").rename(at.file.with_name("lost"))
-    at.run()
-    assert len(at.party.jobs) == 1
 
 
 def test_reports_and_tables_read_its_folder(at: Scene) -> None:

@@ -1,39 +1,47 @@
-"""Who is admitted, by each kind of credentials, and what changes under a running server."""
+"""Who is admitted by which credentials, files of keys, and the role of every method."""
 
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import pytest
 import structlog
 from acpc_server.access import (
+    CHANGES,
+    METHOD_ROLES,
     AccessControl,
     Role,
     TlsFiles,
     create_key,
+    is_local,
+    needed_role,
+    read_keys,
+    read_secret,
+    require_guarded,
     revoke_key,
 )
-from acpc_server.errors import Unauthenticated
+from acpc_server.errors import FailedPrecondition, NotFound, Unauthenticated
 from acpc_server.observe import Metrics
+from acpc_server.rpc import reflection_versions
 from credentials import Authority
+from methods import METHODS as OURS
+from methods import methods_of
 from waiting import wait_until
 
 GET = "/google.longrunning.Operations/GetOperation"
 ROOT = Authority()
 
 
-def control(**options: Any) -> AccessControl:
-    return AccessControl(Metrics(), **options)
-
-
 def bearer(text: str) -> list[tuple[str, str | bytes]]:
     return [("user-agent", "test"), ("authorization", f"Bearer {text}")]
 
 
-def reason(access: AccessControl, metadata: list[tuple[str, str | bytes]]) -> str:
+def refusal(access: AccessControl, text: str) -> Unauthenticated:
     with pytest.raises(Unauthenticated) as caught:
-        access.identify(GET, metadata, {})
-    return caught.value.reason
+        access.identify(GET, bearer(text), {})
+    return caught.value
 
 
 @pytest.fixture
@@ -41,32 +49,30 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path / "keys.json"
 
 
-def tls_files(tmp_path: Path, authority: Authority = ROOT) -> TlsFiles:
-    certificate, key = authority.issue("localhost").write(tmp_path, "server")
+@pytest.fixture
+def tls(tmp_path: Path) -> TlsFiles:
+    certificate, key = ROOT.issue("localhost").write(tmp_path, "server")
     ca = tmp_path / "ca.pem"
-    ca.write_bytes(authority.pem)
+    ca.write_bytes(ROOT.pem)
     return TlsFiles(certificate, key, ca)
 
 
 def test_an_unknown_key_and_a_wrong_secret_are_answered_alike(keys: Path) -> None:
     text = create_key(keys, "ci", Role.READ)
-    access = control(keys_file=keys)
-    messages = set()
-    for wrong in (text[:-1] + "x", f"acpc_{'0' * 12}_{text[-64:]}", text[:-64] + "0" * 64):
-        with pytest.raises(Unauthenticated) as caught:
-            access.identify(GET, bearer(wrong), {})
-        messages.add(caught.value.message)
-    assert len(messages) == 1
+    access = AccessControl(Metrics(), keys_file=keys)
+    wrong = (text[:-1] + "x", f"acpc_{'0' * 12}_{text[-64:]}", text[:-64] + "0" * 64)
+    assert len({refusal(access, one).message for one in wrong}) == 1
 
 
 def test_an_expired_key(keys: Path) -> None:
     text = create_key(keys, "ci", Role.ADMIN, datetime(2020, 1, 1, tzinfo=UTC))
-    assert reason(control(keys_file=keys), bearer(text)) == "EXPIRED_CREDENTIALS"
+    access = AccessControl(Metrics(), keys_file=keys)
+    assert refusal(access, text).reason == "EXPIRED_CREDENTIALS"
 
 
-def test_a_key_counts_before_a_certificate(keys: Path, tmp_path: Path) -> None:
+def test_a_key_counts_before_a_certificate(keys: Path, tls: TlsFiles) -> None:
     text = create_key(keys, "ci", Role.READ)
-    access = control(tls=tls_files(tmp_path), keys_file=keys)
+    access = AccessControl(Metrics(), tls=tls, keys_file=keys)
     connection = {"x509_common_name": [b"planner"]}
     assert access.identify(GET, bearer(text), connection).name == "ci"
     with pytest.raises(Unauthenticated):
@@ -74,9 +80,9 @@ def test_a_key_counts_before_a_certificate(keys: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "x" * 300, "spiffe://d/planner"])
-def test_a_common_name_that_cannot_be_a_callers(tmp_path: Path, name: str) -> None:
+def test_a_common_name_that_cannot_be_a_callers(tls: TlsFiles, name: str) -> None:
     """The last one is what an authority checks as an id of a workload, not as a common name."""
-    access = control(tls=tls_files(tmp_path))
+    access = AccessControl(Metrics(), tls=tls)
     with pytest.raises(Unauthenticated, match="cannot be a caller's"):
         access.identify(GET, [], {"x509_common_name": [name.encode()]})
 
@@ -142,3 +148,162 @@ def test_the_end_of_the_certificate_is_told(tmp_path: Path, year: int) -> None:
         "acpc_certificate_expiry_timestamp_seconds", {"certificate": "server"}
     )
     assert told == until.timestamp()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "keys.json"
+
+
+def make(path: Path, name: str = "ci") -> str:
+    return create_key(path, name, Role.READ)
+
+
+def test_a_key_is_found_by_its_whole_text_only(path: Path) -> None:
+    text = create_key(path, "ci", Role.COMPUTE, datetime(2030, 1, 1, tzinfo=UTC))
+    other = make(path, "planner")
+    ring = read_keys(path)
+    found = ring.find(text)
+    assert (found.name, found.role) == ("ci", "compute")
+    identity, secret = text.removeprefix("acpc_").split("_")
+    other_identity, other_secret = other.removeprefix("acpc_").split("_")
+    wrong = [
+        f"acpc_{identity}_{other_secret}",
+        f"acpc_{other_identity}_{secret}",
+        f"acpc_{'0' * 12}_{secret}",
+        f"acpc_{identity}_{secret[:-1]}",
+        f"acpc_{identity}_{'0' * 64}",
+        f"acpc_{'0' * 12}_{'0' * 64}",
+        text + "\n",
+        text.upper(),
+        f"acpc_{identity}_{found.sha256}",
+        "acpc_",
+    ]
+    assert [ring.find(attempt) for attempt in wrong] == [None] * len(wrong)
+
+
+def test_the_file_has_no_secret_and_is_its_owners_alone(path: Path) -> None:
+    secret = make(path).rpartition("_")[2]
+    make(path, "planner")
+    assert secret not in path.read_text()
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_revoked_key_is_gone_and_the_others_stay(path: Path) -> None:
+    first, second = make(path), make(path, "planner")
+    gone = revoke_key(path, first.split("_")[1])
+    assert gone.name == "ci"
+    ring = read_keys(path)
+    assert ring.find(first) is None
+    assert ring.find(second) is not None
+    with pytest.raises(NotFound, match="keys list"):
+        revoke_key(path, gone.id)
+
+
+def test_keys_made_at_the_same_time_are_all_kept(path: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        made = list(pool.map(lambda i: make(path, f"p{i}"), range(40)))
+    ring = read_keys(path)
+    assert all(ring.find(text) for text in made)
+    assert len(ring.keys) == 40
+
+
+@pytest.mark.parametrize(
+    ("content", "named"),
+    [
+        ("{", "JSON"),
+        ('{"version": 1, "keys": []}', "version: "),
+        ('{"keys": [{"id": "x"}]}', "keys.0.id"),
+        ('{"kyes": []}', "kyes"),
+        ('{"certificates": {"a": "root"}}', "certificates.a"),
+    ],
+)
+def test_a_damaged_file_names_the_place(path: Path, content: str, named: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(content)
+    with pytest.raises(FailedPrecondition, match=named) as caught:
+        read_keys(path)
+    assert str(path) in caught.value.message
+
+
+@pytest.mark.parametrize("mode", [0o644, 0o640, 0o604, 0o602, 0o620, 0o660, 0o601])
+def test_a_secret_that_others_can_reach_is_rejected(path: Path, mode: int) -> None:
+    path = path.with_name("server key.pem")
+    path.write_text("hunter2")
+    path.chmod(mode)
+    with pytest.raises(FailedPrecondition, match="chmod 600 '") as caught:
+        read_secret(path)
+    assert "hunter2" not in caught.value.message
+    path.chmod(0o400)
+    assert read_secret(path) == b"hunter2"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_root_may_hand_a_secret_to_a_group(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As Kubernetes does with fsGroup: owner root, the group may read, nobody else."""
+    path.write_text("secret")
+    monkeypatch.setattr(os, "geteuid", lambda: 10001)
+    for mode, owner in ((0o440, 0), (0o444, 0), (0o460, 0), (0o440, 10001)):
+        os.chown(path, owner, owner)
+        path.chmod(mode)
+        if (mode, owner) == (0o440, 0):
+            assert read_secret(path) == b"secret"
+            continue
+        with pytest.raises(FailedPrecondition):
+            read_secret(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_what_root_revokes_the_server_can_still_read(path: Path) -> None:
+    first = make(path)
+    os.chown(path, 10001, 10002)
+    revoke_key(path, first.split("_")[1])
+    found = path.stat()
+    assert (found.st_uid, found.st_gid, stat.S_IMODE(found.st_mode)) == (10001, 10002, 0o600)
+
+
+DESCRIPTORS = {**OURS, **methods_of(*reflection_versions())}
+METHODS = sorted(DESCRIPTORS)
+
+
+def test_every_method_has_a_role_of_its_own() -> None:
+    assert sorted(METHOD_ROLES) == METHODS, "say in access/roles.py who may call it"
+    assert all(needed_role(method) is METHOD_ROLES[method] for method in METHODS)
+
+
+def test_a_method_that_nobody_thought_of_is_for_administrators() -> None:
+    assert needed_role("/acpc.v1.NewService/New") is Role.ADMIN
+    assert needed_role("/grpc.health.v1.HealthEvil/Check") is Role.ADMIN
+
+
+def test_every_change_is_one_of_the_methods_and_names_its_subject() -> None:
+    assert set(METHODS) >= CHANGES.keys()
+    for method, field in CHANGES.items():
+        assert field in DESCRIPTORS[method].input_type.fields_by_name
+    kinds = {method: role for method, role in METHOD_ROLES.items() if role is Role.ADMIN}
+    assert kinds.keys() <= CHANGES.keys()
+
+
+LOCAL = ["127.0.0.1", "127.8.9.1", "::1", "[::1]", "localhost", "::ffff:127.0.0.1", "unix:/run/a"]
+OPEN = ["::", "[::]", "10.0.0.7", "192.168.1.2", "fe80::1%eth0", "no-such-name.invalid", ""]
+OPEN += ["0.0.0.0", "::ffff:10.0.0.7", "1"]  # noqa: S104
+
+
+@pytest.mark.parametrize("host", LOCAL)
+def test_this_machine_alone(host: str) -> None:
+    assert is_local(host)
+    require_guarded(host, authenticated=False, encrypted=False, insecure=False)
+
+
+@pytest.mark.parametrize("host", OPEN)
+def test_reachable_from_elsewhere(host: str) -> None:
+    assert not is_local(host)
+    with pytest.raises(FailedPrecondition) as caught:
+        require_guarded(host, authenticated=False, encrypted=True, insecure=False)
+    for way in ("--host 127.0.0.1", "--keys-file", "--insecure"):
+        assert way in caught.value.message
+    with pytest.raises(FailedPrecondition, match="in the clear"):
+        require_guarded(host, authenticated=True, encrypted=False, insecure=False)
+    require_guarded(host, authenticated=True, encrypted=True, insecure=False)
+    require_guarded(host, authenticated=False, encrypted=False, insecure=True)

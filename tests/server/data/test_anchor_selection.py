@@ -3,6 +3,7 @@
 import math
 import statistics
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,23 @@ from acpc.contract import AnchorSource, Reading
 from acpc_server.data import AnchorBatch, load_task, open_dataset
 from acpc_server.errors import InvalidArgument
 from anchor_batches import drawn_anchors
-from public_dataset import EPISODES, PublicColumns, public_columns, write_public_dataset
+from public_dataset import EPISODES, public_columns, write_public_dataset
 
-HISTORY, HORIZON, COUNT = 2, 3, 25
+HISTORY, HORIZON, COUNT, SKIP = 2, 3, 25, 3
+CURRENT = """
+name: t
+state: pos_agent
+frameskip: 2
+action_ddof: 0
+state_ddof: 0
+labels: [{rule: norm, of: [0, 1]}]
+"""
 
 
 def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorBatch:
-    window = {"history": HISTORY, "horizon": HORIZON}
-    window = {name: arguments.pop(name, value) for name, value in window.items()}
+    window = {"history": HISTORY, "horizon": arguments.pop("horizon", HORIZON)}
     source = AnchorSource(
-        **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": 3, **arguments}
+        **{"dataset": "a.h5", "task": task, "count": COUNT, "frameskip": SKIP, **arguments}
     )
     with open_dataset(root, "a.h5") as dataset:
         return drawn_anchors(dataset, load_task(task, root), source, **window)
@@ -47,88 +55,60 @@ def listed_windows(span: int) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.fixture(params=[(False, 1), (True, 1), (True, 10)], ids=str)
-def content(request: pytest.FixtureRequest, tmp_path: Path) -> PublicColumns:
-    compress, rows = request.param
-    written = public_columns()
-    write_public_dataset(tmp_path / "a.h5", written, compress=compress, rows_per_chunk=rows)
-    return written
+def longer(horizon: int) -> dict[str, Any]:
+    """The released code: windows of history + max(9, H + 1) frames, endpoint h + H - 1."""
+    asked = AnchorSource("a.h5", "tworoom").with_windows(Reading.RELEASED, horizon)
+    assert asked.window_future_frames == max(9, horizon + 1)
+    return {"window_future_frames": asked.window_future_frames, "horizon": horizon,
+            "frameskip": 1, "count": 12}  # fmt: skip
 
 
-def test_everything_matches_loops_over_the_columns(tmp_path: Path, content: PublicColumns) -> None:
-    batch = select(tmp_path)
-    windows = listed_windows((HISTORY + HORIZON) * 3)
-    generator = torch.Generator().manual_seed(9101)
-    chosen = torch.randperm(len(windows), generator=generator)[:COUNT].tolist()
-    assert batch.anchor_ids.tolist() == chosen
-    for anchor, window in enumerate(chosen):
+@pytest.mark.parametrize(
+    ("layout", "asked"),
+    [
+        ({}, {}),
+        ({"compress": True}, {}),
+        ({"compress": True, "rows_per_chunk": 10}, {"task": "current.yaml", "frameskip": None}),
+        *(({}, longer(horizon)) for horizon in (3, 8, 10)),
+    ],
+    ids=str,
+)
+def test_everything_matches_loops_over_the_columns(
+    tmp_path: Path, layout: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    content = public_columns()
+    write_public_dataset(tmp_path / "a.h5", content, **layout)
+    (tmp_path / "current.yaml").write_text(CURRENT)
+    batch = select(tmp_path, **asked)
+    skip = asked.get("frameskip", SKIP) or 2
+    steps, ddof = HISTORY + asked.get("horizon", HORIZON), 0 if "task" in asked else 1
+    future = asked.get("window_future_frames", HORIZON)
+    windows = listed_windows((HISTORY + future) * skip)
+    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101))
+    assert batch.anchor_ids.tolist() == order[: asked.get("count", COUNT)].tolist()
+    assert batch.horizon == steps - HISTORY
+    for anchor, window in enumerate(batch.anchor_ids):
         episode, start = windows[window]
         assert batch.trajectory_ids[anchor] == episode
-        first = int(content.offsets[episode]) + start
-        for frame in range(HISTORY + HORIZON):
-            expected = content.columns["pixels"][first + 3 * frame]
-            np.testing.assert_array_equal(batch.frames[anchor, frame], expected)
-        for block in range(HISTORY + HORIZON - 1):
-            leaving = range(first + 3 * block, first + 3 * block + 3)
-            actions = [standardised(content.columns["action"], row) for row in leaving]
+        rows = int(content.offsets[episode]) + start + skip * np.arange(steps)
+        np.testing.assert_array_equal(batch.frames[anchor], content.columns["pixels"][rows])
+        for block, first in enumerate(rows[:-1]):
+            leaving = range(first, first + skip)
+            actions = [standardised(content.columns["action"], row, ddof) for row in leaving]
             np.testing.assert_allclose(
                 batch.action_blocks[anchor, block], np.concatenate(actions), rtol=1e-5, atol=1e-6
             )
-        endpoint = first + 3 * (HISTORY + HORIZON - 1)  # the last future frame
-        state = standardised(content.columns["pos_agent"], endpoint)
+        state = standardised(content.columns["pos_agent"], rows[-1], ddof)
         np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
-
-
-@pytest.mark.parametrize("horizon", [3, 8, 10])
-def test_longer_windows_draw_other_anchors_and_leave_the_endpoint(
-    tmp_path: Path, horizon: int
-) -> None:
-    """The released code: windows of history + max(9, H + 1) frames, endpoint h + H - 1."""
-    content = public_columns()
-    write_public_dataset(tmp_path / "a.h5", content)
-    asked = AnchorSource("a.h5", "tworoom").with_windows(Reading.RELEASED, horizon)
-    future = max(9, horizon + 1)
-    assert asked.window_future_frames == future
-    drawn = {"horizon": horizon, "frameskip": 1, "count": 12}
-    batch = select(tmp_path, window_future_frames=future, **drawn)
-    windows = listed_windows(HISTORY + future)
-    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101))
-    assert batch.anchor_ids.tolist() == order[:12].tolist()
-    assert batch.horizon == horizon
-    for anchor, window in enumerate(batch.anchor_ids):
-        episode, start = windows[window]
-        endpoint = int(content.offsets[episode]) + start + HISTORY + horizon - 1
-        np.testing.assert_array_equal(batch.frames[anchor, -1], content.columns["pixels"][endpoint])
-        state = standardised(content.columns["pos_agent"], endpoint)
-        np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
-    papers = select(tmp_path, **drawn)
-    assert papers.anchor_ids.tolist() != batch.anchor_ids.tolist()
-    assert select(tmp_path, window_future_frames=horizon, **drawn).digest == papers.digest
-
-
-def test_labels_split_strictly_above_the_median(tmp_path: Path) -> None:
-    content = public_columns(state="observation", state_dim=6)
-    write_public_dataset(tmp_path / "a.h5", content)
-    batch = select(tmp_path, "reacher", count=24)
-    y = batch.endpoint_states.tolist()
-    features = [[s[4] for s in y], [s[5] for s in y], [math.hypot(s[4], s[5]) for s in y]]
-    medians = [statistics.median(feature) for feature in features]
-    for anchor in range(24):
-        bits = [features[f][anchor] > medians[f] for f in range(3)]
-        assert batch.labels[anchor] == bits[0] + 2 * bits[1] + 4 * bits[2]
-    assert len(set(batch.labels.tolist())) > 3
-
-
-def test_the_kept_actions_hold_nan_only_where_the_file_does(tmp_path: Path) -> None:
-    """The last action of an episode leaves no kept frame of any window, so no block is zeroed."""
-    write_public_dataset(tmp_path / "a.h5", public_columns())
-    assert (select(tmp_path, count=60).action_blocks != 0).all()
-    action = public_columns().columns["action"].copy()
-    action[::7] = np.nan
-    write_public_dataset(tmp_path / "a.h5", public_columns(), override={"action": action})
-    zeroed = select(tmp_path, count=60).action_blocks
-    assert np.isfinite(zeroed).all()
-    assert (zeroed == 0).any()
+    # The last action of an episode, which is NaN, leaves no kept frame of any window.
+    assert (batch.action_blocks != 0).all()
+    feature = [math.hypot(*y) if "task" in asked else y[0] for y in batch.endpoint_states.tolist()]
+    assert batch.labels.tolist() == [int(x > statistics.median(feature)) for x in feature]
+    if "horizon" in asked:
+        papers = select(tmp_path, **{**asked, "window_future_frames": None})
+        assert papers.anchor_ids.tolist() != batch.anchor_ids.tolist()
+        same = {**asked, "window_future_frames": asked["horizon"]}
+        assert select(tmp_path, **same).digest == papers.digest
 
 
 def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Path) -> None:
@@ -146,29 +126,6 @@ def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Pa
     words = r"count: is 6, .*only 5 episodes with a window of 15"
     with pytest.raises(InvalidArgument, match=words):
         select(tmp_path, one_per_episode=True, count=6)
-
-
-def test_the_tasks_frameskip_and_ddof_apply(tmp_path: Path) -> None:
-    content = public_columns(state="state")
-    write_public_dataset(tmp_path / "a.h5", content)
-    for name, ddof in (("paper", 1), ("current", 0)):
-        (tmp_path / f"{name}.yaml").write_text(
-            f"name: t\nstate: state\nframeskip: 2\naction_ddof: {ddof}\nstate_ddof: {ddof}\n"
-            "labels: [{rule: norm, of: [0, 1]}]\n"
-        )
-    unbiased = select(tmp_path, "paper.yaml", frameskip=None)
-    biased = select(tmp_path, "current.yaml", frameskip=None)
-    assert unbiased.action_blocks.shape == (COUNT, HISTORY + HORIZON - 1, 4)
-    states, actions = len(content.columns["state"]), len(content.columns["action"]) - len(EPISODES)
-    np.testing.assert_allclose(
-        biased.endpoint_states, unbiased.endpoint_states * math.sqrt(states / (states - 1))
-    )
-    np.testing.assert_allclose(
-        biased.action_blocks,
-        unbiased.action_blocks * math.sqrt(actions / (actions - 1)),
-        rtol=1e-5,
-        atol=1e-6,
-    )
 
 
 def test_too_few_windows_names_both_numbers(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from acpc.contract import frame_digests
 from acpc_server.data import AnchorBatch
 from acpc_server.errors import (
     AcpcError,
@@ -21,6 +22,7 @@ from acpc_server.errors import (
 )
 from anchor_batches import (
     COUNT,
+    EXTRAS,
     HISTORY,
     HORIZON,
     anchors,
@@ -33,23 +35,39 @@ from anchor_batches import (
 
 
 @pytest.mark.parametrize(("cut", "packed"), [(1, True), (4, False), (COUNT, True)])
-def test_a_set_reads_as_the_batch_it_was_made_of(tmp_path: Path, cut: int, packed: bool) -> None:
-    batch, where = anchors(), store(tmp_path)
+@pytest.mark.parametrize("extras", [{}, EXTRAS], ids=["plain", "extras"])
+def test_a_set_reads_as_the_batch_it_was_made_of(
+    tmp_path: Path, extras: dict[str, np.ndarray], cut: int, packed: bool
+) -> None:
+    batch, where = anchors(arrays=extras), store(tmp_path)
     info = put(where, batch, header(description="two words"), cut, packed)
-    assert info.digest == batch.digest
     stored = where.open(info.digest)
-    assert (stored.digest, stored.count, stored.history) == (batch.digest, COUNT, HISTORY)
-    assert (stored.horizon, stored.frame_size) == (HORIZON, (12, 9))
+    assert info.digest == stored.digest == batch.digest
+    assert (stored.count, stored.history, stored.horizon) == (COUNT, HISTORY, HORIZON)
+    assert stored.frame_size == (12, 9)
     for name, array in batch.small_arrays().items():
         found = getattr(stored, name)
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)
+    assert {x.name: (x.dtype, x.shape) for x in stored.extras} == {
+        name: (array.dtype.name, array.shape[1:]) for name, array in extras.items()
+    }
+    assert stored.extras == batch.extras == info.extras
     for start, stop in ((0, COUNT), (3, 9), (7, 8), (0, 1), (10, 11), (5, 5)):
         np.testing.assert_array_equal(stored.read_frames(start, stop), batch.frames[start:stop])
+        for name, array in extras.items():
+            found = stored.read(name, start, stop)
+            assert found.dtype == array.dtype
+            np.testing.assert_array_equal(found, array[start:stop])
+    first, few = stored.first(4), part(batch, 0, 4)
+    assert (first.digest, first.extras) == (few.digest, few.extras)
     assert (info.description, info.action_block_dim, info.state_dim) == ("two words", 4, 2)
     on_disk = sum(f.stat().st_size for f in (tmp_path / "anchors/sets" / info.digest).iterdir())
     assert 0 < on_disk - info.size_bytes < 2000  # set.json itself
     assert [found.info for found in where.list()] == [info]
+    described = where.described(where.get(info.digest))
+    assert [x.name for x in described.to_message().extras] == sorted(extras)
+    assert described.groups == ({"light:0.5": 1, "night": 4} if extras else {})
 
 
 def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None:
@@ -74,21 +92,21 @@ def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None
 
 
 def every_endpoint(seed: int = 7) -> AnchorBatch:
-    """The batch of ``anchors``, with states and labels of every future frame."""
+    """A batch with states and labels of every future frame, and arrays that few sets have."""
     batch, rng = anchors(), np.random.default_rng(seed)
     states, labels = rng.standard_normal((COUNT, HORIZON, 2)), rng.integers(0, 2, (COUNT, HORIZON))
     states[:, -1], labels[:, -1] = batch.endpoint_states, batch.labels
-    return anchors(endpoint_states=states, labels=labels)
+    return anchors(endpoint_states=states, labels=labels, arrays=EXTRAS)
 
 
 @pytest.mark.parametrize("horizon", range(1, HORIZON + 1))
 def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
     tmp_path: Path, horizon: int
 ) -> None:
-    """Frames, blocks, states, labels and digest; at its own horizon it is the set without them."""
+    """In all its arrays and its digest; at its own horizon it is the set without them."""
     batch, where = every_endpoint(), store(tmp_path)
     info = put(where, batch, header())
-    assert (info.digest, info.state_dim) == (anchors().digest, 2)
+    assert (info.digest, info.state_dim) == (anchors(arrays=EXTRAS).digest, 2)
     assert len(info.endpoints_digest) == 64
     steps = HISTORY + horizon
     wanted = AnchorBatch(
@@ -99,9 +117,12 @@ def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
         labels=batch.labels[:, horizon - 1],
         anchor_ids=batch.anchor_ids,
         trajectory_ids=batch.trajectory_ids,
+        arrays={**EXTRAS, "proprio": np.ascontiguousarray(EXTRAS["proprio"][:, :steps])},
     )
     found = where.open(info.digest).at_horizon(horizon)
     assert (found.digest, found.horizon) == (wanted.digest, horizon)
+    for name, array in wanted.arrays.items():
+        np.testing.assert_array_equal(found.read(name, 2, 9), array[2:9])
     np.testing.assert_array_equal(found.read_frames(2, 9), wanted.frames[2:9])
     for name, array in wanted.small_arrays().items():
         np.testing.assert_array_equal(getattr(found, name), array)
@@ -119,7 +140,7 @@ def test_a_set_with_its_last_states_alone_has_one_horizon(tmp_path: Path) -> Non
 def test_sets_that_end_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
     where = store(tmp_path)
     first = put(where, every_endpoint(), header("a"))
-    assert put(where, anchors(), header("b")) == first
+    assert put(where, anchors(arrays=EXTRAS), header("b")) == first
     for _ in range(2):
         with pytest.raises(AlreadyExists, match="other states or labels before the last"):
             put(where, every_endpoint(seed=8), header("c"))
@@ -192,6 +213,26 @@ def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
             np.testing.assert_array_equal(array, batch.small_arrays()[kind])
     assert refused > 5
     where.delete(digest, unused)
+
+
+@pytest.mark.parametrize("name", ["views/night", "proprio"])
+def test_a_damaged_extra_array_gives_no_numbers(tmp_path: Path, name: str) -> None:
+    where = store(tmp_path)
+    info = put(where, anchors(arrays=EXTRAS), header(), cut=4)
+    path = tmp_path / "anchors/sets" / info.digest / "00000004.npz"
+    with np.load(path) as members:
+        arrays = dict(members)
+    arrays[f"{name}.values"] = arrays[f"{name}.values"].copy()
+    arrays[f"{name}.values"][0] ^= 1
+    arrays[f"{name}.digests"] = np.frombuffer(  # a forger mends these, but not the set's
+        b"".join(frame_digests(arrays[f"{name}.values"].reshape(4, -1))), np.uint8
+    )
+    np.savez(path, **arrays)
+    stored = where.open(info.digest)
+    stored.read_frames(0, COUNT)
+    stored.read(name, 0, 4)
+    with pytest.raises(FailedPrecondition, match=f"the {name} do not have their sha256"):
+        stored.read(name, 3, 5)
 
 
 def test_a_shard_of_another_set_is_not_taken(tmp_path: Path) -> None:

@@ -1,66 +1,47 @@
-"""Devices of any kind are chosen, named and asked for their memory through one file."""
+"""Devices are chosen, named and asked for their memory; calls have threads of their own."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
-from acpc_server.engine import choose_device, device_name, report_memory
-from acpc_server.engine.accelerator import pinned
-from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
+from acpc.contract import NumericMode
+from acpc_server.engine import DeviceClient, choose_device, device_name, report_memory
+from acpc_server.engine.accelerator import own_threads, pinned
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority
-from plain_model import PlainModel
+from acpc_server.scheduling import Priority, RequestContext
+from plain_model import CARD, PlainModel
 
 CPU = torch.device("cpu")
 
 
-@pytest.fixture
-def machine(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """A machine with so many GPUs, as torch would describe it."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: request.param > 0)
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: request.param)
-
-
 @pytest.mark.parametrize(
-    ("machine", "asked", "chosen"),
+    ("gpus", "asked", "chosen"),
     [
         (0, "auto", "cpu"),
         (2, "auto", "cuda:0"),
         (2, "cuda", "cuda:0"),
         (2, "cuda:1", "cuda:1"),
         (2, "cpu", "cpu"),
-    ],
-    indirect=["machine"],
-)
-@pytest.mark.usefixtures("machine")
-def test_a_device_is_chosen(asked: str, chosen: str) -> None:
-    assert choose_device(asked) == torch.device(chosen)
-
-
-@pytest.mark.parametrize(
-    ("machine", "asked", "words"),
-    [
         (0, "cuda", "finds only the CPU"),
         (2, "cuda:2", "finds 2 of that kind"),
         (1, "cuda:256", "finds 1 of that kind"),
         (1, "cuda:one", "finds 1 of that kind"),
         (1, "nonsense", "finds only cuda"),
     ],
-    indirect=["machine"],
 )
-@pytest.mark.usefixtures("machine")
-def test_a_device_that_is_not_there_is_refused(asked: str, words: str) -> None:
-    with pytest.raises(FailedPrecondition, match=f"--device {asked}, .*{words}"):
+def test_a_device_is_chosen_or_refused_with_what_there_is(
+    gpus: int, asked: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    if not chosen.startswith("finds"):
+        assert choose_device(asked) == torch.device(chosen)
+        return
+    with pytest.raises(FailedPrecondition, match=f"--device {asked}, .*{chosen}"):
         choose_device(asked)
-
-
-def test_a_gpu_takes_more_than_a_processor() -> None:
-    card, kind = PlainModel().card, "cuda"
-    for priority in Priority:
-        there, here = (frames_per_call(x, priority, card, 224, 224) for x in (kind, "cpu"))
-        assert there > here
-        assert rollouts_per_call(kind, priority, card, 8) >= 8
-    here, there = (pool_candidates_per_call(x, 2, card, 8) for x in ("cpu", kind))
-    assert there > here
 
 
 def test_a_gpus_name_and_memory_are_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,3 +59,39 @@ def test_a_gpus_name_and_memory_are_torchs(monkeypatch: pytest.MonkeyPatch) -> N
 def test_nothing_is_pinned_for_a_processor() -> None:
     frames = torch.zeros(2)
     assert pinned(frames, CPU) is frames
+
+
+THREADS = 3
+
+
+@pytest.fixture(autouse=True)
+def threads() -> Iterator[None]:
+    """This thread has several, and gives them back."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(THREADS)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_a_block_has_threads_of_its_own_and_gives_them_back() -> None:
+    seen: list[int] = []
+    with pytest.raises(ValueError, match="it"), own_threads(1):
+        assert torch.get_num_threads() == 1
+        other = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        other.start()
+        other.join()
+        raise ValueError("it")
+    assert torch.get_num_threads() == THREADS
+    assert seen == [THREADS], "torch's own setter would have given it one"
+
+
+@pytest.mark.parametrize(("parameters", "expected"), [(1, 1), (10**11, THREADS)])
+def test_threads_follow_the_size_of_the_call(parameters: int, expected: int) -> None:
+    seen: list[int] = []
+    engine = DeviceClient(torch.device("cpu"), Metrics(), threads=THREADS)
+    model = PlainModel(lambda _: seen.append(torch.get_num_threads()))
+    model.card = replace(CARD, parameter_count=parameters)
+    context = RequestContext(Priority.INTERACTIVE)
+    engine.encode(model, torch.zeros(1, 3, 8, 8), context, NumericMode.FP32)
+    engine.close()
+    assert seen == [expected]

@@ -4,12 +4,13 @@ import asyncio
 import errno
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from acpc.contract import NumericMode
+from acpc_server.engine import self_test
 from acpc_server.errors import (
     DeadlineExceeded,
     DeviceFailed,
@@ -20,11 +21,12 @@ from acpc_server.errors import (
 from acpc_server.scheduling import Priority, RequestContext, Work
 from owned_device import OwnedDevice
 from plain_model import CARD, Held, PlainModel, frames
+from shared_call import in_line
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from waiting import GENEROUS_SECONDS, wait_until
 
-CPU = torch.device("cpu")
-FP32 = NumericMode.FP32
+INTERACTIVE, FP32 = Priority.INTERACTIVE, NumericMode.FP32
 NO_MEMORY = "[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried to allocate 9"
 
 
@@ -67,54 +69,110 @@ def test_a_bug_of_a_model_is_its_callers_alone(owned: OwnedDevice, error: BaseEx
 
 
 class Spoiled(PlainModel):
-    """Encodes to NaN at first, so many times."""
+    """Encodes its first calls to NaN, so many, and black frames in every call where it says so."""
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times: int, black: bool = False) -> None:
         super().__init__()
-        self.calls = 0
-        self._times = times
+        self.calls, self._times, self._black = 0, times, black
 
     def encode(self, frames: Tensor) -> Tensor:
         self.calls += 1
         encoded = super().encode(frames)
-        return encoded * torch.nan if self.calls <= self._times else encoded
+        nan = (frames == 0).flatten(1).all(dim=1, keepdim=True) & self._black
+        return encoded.masked_fill(nan | (self.calls <= self._times), torch.nan)
 
 
-def not_finite(owned: OwnedDevice, outcome: str) -> float | None:
-    labels = {"primitive": "encode", "outcome": outcome}
-    return owned.metrics.registry.get_sample_value("acpc_not_finite_total", labels)
+BLACK_AND_WHITE = torch.cat([frames(0.0), frames(1.0)])
 
 
-def test_nan_that_repeats_is_the_checkpoints(owned: OwnedDevice) -> None:
-    assert owned.encode(Spoiled(2), frames(1.0)).isnan().all()
-    assert (not_finite(owned, "repeated"), owned.failures) == (1, [])
+@pytest.mark.parametrize(
+    ("times", "black", "given", "nan", "calls", "outcome"),
+    [
+        (2, False, frames(1.0), [True], 2, "repeated"),  # it is the checkpoint's
+        (1, False, frames(1.0), [False], 2, "changed"),  # the second one serves
+        # A row that another's NaN hides is looked at as well.
+        (1, True, BLACK_AND_WHITE, [True, False], 2, "repeated"),
+        (1, False, frames(torch.nan), [True], 1, None),  # what comes in is not finite
+    ],
+    ids=["repeated", "once", "hidden", "given"],
+)
+def test_an_answer_that_is_not_finite_is_computed_once_more(
+    *, owned: OwnedDevice, times: int, black: bool, given: Tensor, nan: list[bool], calls: int,
+    outcome: str | None,
+) -> None:  # fmt: skip
+    model = Spoiled(times, black)
+    assert owned.encode(model, given).isnan().any(dim=1).tolist() == nan
+    assert (model.calls, owned.failures) == (calls, [])
+    value = owned.metrics.registry.get_sample_value
+    for each in ("repeated", "changed"):
+        labels = {"primitive": "encode", "outcome": each}
+        assert (value("acpc_not_finite_total", labels) or 0) == (each == outcome)
 
 
-def test_nan_that_does_not_repeat_is_computed_once_more_and_serves(owned: OwnedDevice) -> None:
-    assert owned.encode(Spoiled(1), frames(1.0)).isfinite().all()
-    assert (not_finite(owned, "changed"), owned.failures) == (1, [])
+_aten = torch.ops.aten
+PRODUCTS = (_aten.mm, _aten.matmul, _aten.addmm, _aten.linear, _aten.bmm)
+Spoil = Callable[[Tensor], Tensor]
 
 
-class SpoiledOnce(Spoiled):
-    """Encodes black frames to NaN each time, and others at first."""
+class WrongDevice(TorchDispatchMode):
+    """Spoils every matrix product of its thread."""
+
+    def __init__(self, spoil: Spoil) -> None:
+        super().__init__()
+        self._spoil = spoil
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None) -> object:  # noqa: ANN001
+        right = func(*args, **(kwargs or {}))
+        return self._spoil(right) if func.overloadpacket in PRODUCTS else right
+
+
+class Multiplies(PlainModel):
+    """Encodes a frame to its mean, by a product."""
 
     def encode(self, frames: Tensor) -> Tensor:
-        black = (frames == 0).flatten(1).all(dim=1, keepdim=True)
-        return super().encode(frames).masked_fill(black, torch.nan)
+        self._before(frames)
+        return frames.flatten(1) @ torch.ones(frames[0].numel(), 3) / frames[0].numel()
 
 
-def test_rows_beside_one_that_diverges_are_looked_at_as_well(owned: OwnedDevice) -> None:
-    """NaN of a row that another's hides is no more the checkpoint's than NaN alone."""
-    model = SpoiledOnce(1)
-    together = torch.cat([frames(0.0), frames(1.0)])
-    assert owned.encode(model, together).isnan().any(dim=1).tolist() == [True, False]
-    assert not_finite(owned, "repeated") == 1
+def go_wrong(owned: OwnedDevice, spoil: Spoil) -> None:
+    def enter(payloads: Sequence[None], _: object) -> Sequence[None]:
+        WrongDevice(spoil).__enter__()
+        return payloads
+
+    assert self_test(torch.device("cpu")) == {}, "the right answers are there"
+    owned.engine.run(Work("wrong", (), None, enter, 1), RequestContext(INTERACTIVE))
 
 
-def test_frames_that_are_not_finite_are_computed_once(owned: OwnedDevice) -> None:
-    model = Spoiled(1)
-    assert owned.encode(model, frames(torch.nan)).isnan().all()
-    assert model.calls == 1
+@pytest.mark.parametrize("priority", Priority)
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda right: right * torch.nan,
+        lambda right: right / -0.0,
+        lambda right: right.index_fill(0, torch.tensor([0]), torch.nan),
+    ],
+    ids=["nan", "minus inf", "nan in one row"],
+)
+def test_a_device_that_fails_its_self_test_answers_nobody(
+    owned: OwnedDevice, spoil: Spoil, priority: Priority
+) -> None:
+    asked = Multiplies(), frames(1.0, 40), priority
+    assert (owned.encode(*asked) == 1).all()
+    go_wrong(owned, spoil)
+    for _ in range(2):
+        with pytest.raises(DeviceFailed, match="self-test"):
+            owned.encode(*asked)
+    assert len(owned.failures) == 1
+
+
+def test_an_unknown_error_is_the_devices_when_its_self_test_fails(owned: OwnedDevice) -> None:
+    model = Multiplies(raising(ValueError("numbers do not add up")))
+    with pytest.raises(ValueError, match="add up"):
+        owned.encode(model, frames(1.0))
+    go_wrong(owned, lambda right: right * 2)
+    with pytest.raises(DeviceFailed):
+        owned.encode(model, frames(1.0))
+    assert owned.failures == ["ValueError: numbers do not add up"]
 
 
 @pytest.mark.parametrize(
@@ -137,33 +195,6 @@ def test_after_an_error_of_the_device_every_caller_is_told(
     assert len(owned.failures) == 1
 
 
-def test_those_who_wait_are_told_when_a_call_hangs(owned: OwnedDevice) -> None:
-    held = Held()
-    with ThreadPoolExecutor(4) as pool:
-        hung = pool.submit(owned.ask, held)
-        assert held.entered.wait(GENEROUS_SECONDS)
-        first = owned.engine.owner.call
-        assert "encode" in first
-        waiting = [pool.submit(owned.ask) for _ in range(2)]
-        depth = owned.metrics.queue_depth.labels("interactive")._value
-        wait_until(lambda: depth.get() == 2)
-        owned.engine.owner.fail("a call takes too long")
-        for answer in (hung, *waiting):
-            with pytest.raises(DeviceFailed, match="too long"):
-                answer.result(GENEROUS_SECONDS)
-        held.free.set()  # late: its caller has gone, which harms nobody
-    assert owned.failures == ["a call takes too long"]
-
-
-def test_a_series_that_fails_leaves_nobody_waiting(
-    owned: OwnedDevice, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(owned.metrics, "compute", None)
-    with pytest.raises(DeviceFailed):
-        owned.ask()
-    assert len(owned.failures) == 1
-
-
 class Unlike:
     """A kind of work that cannot be compared with another's."""
 
@@ -173,23 +204,32 @@ class Unlike:
         sys.exit()
 
 
-def test_work_taken_and_lost_is_answered(owned: OwnedDevice) -> None:
+@pytest.mark.parametrize("fault", ["a hanging call", "the thread's own"])
+def test_whoever_waits_is_told_that_the_device_has_failed(owned: OwnedDevice, fault: str) -> None:
+    """A call that hangs, or work that the device's thread has taken and cannot look at."""
+    held, hangs = Held(), fault == "a hanging call"
+
     def ask() -> None:
         work: Work[int] = Work("pair", (Unlike(),), 1, lambda given, _: given, 1, merges=True)
-        owned.engine.run(work, RequestContext(Priority.INTERACTIVE))
+        owned.engine.run(work, RequestContext(INTERACTIVE))
 
-    held = Held()
-    with ThreadPoolExecutor(3) as pool:
+    with ThreadPoolExecutor(4) as pool:
         first = pool.submit(owned.ask, held)
         assert held.entered.wait(GENEROUS_SECONDS)
-        lost = [pool.submit(ask) for _ in range(2)]
-        depth = owned.metrics.queue_depth.labels("interactive")._value
-        wait_until(lambda: depth.get() == 2)
-        held.free.set()
-        for answer in lost:
-            with pytest.raises(DeviceFailed):
+        assert "encode" in owned.engine.owner.call
+        waiting = [pool.submit(owned.ask if hangs else ask) for _ in range(2)]
+        wait_until(lambda: in_line(owned.engine) == 2)
+        if hangs:
+            owned.engine.owner.fail("a call takes too long")
+            waiting.append(first)
+        else:
+            held.free.set()
+        for answer in waiting:
+            with pytest.raises(DeviceFailed, match="too long" if hangs else None):
                 answer.result(GENEROUS_SECONDS)
-        assert first.result(GENEROUS_SECONDS).shape == (1, 3)
+        held.free.set()  # late: its caller has gone, which harms nobody
+        assert hangs or first.result(GENEROUS_SECONDS).shape == (1, 3)
+    assert len(owned.failures) == 1
 
 
 @pytest.mark.parametrize(
@@ -231,8 +271,7 @@ class Numbered(PlainModel):
 def test_equal_rows_of_a_rollout_share_the_first_ones_answer(owned: OwnedDevice) -> None:
     rows = torch.tensor([1.0, 2.0, 1.0])[:, None, None].expand(3, 1, 3)
     given = rows.clone(), torch.zeros(3, 2, CARD.action_block_dim)
-    context = RequestContext(Priority.INTERACTIVE)
-    found = owned.engine.rollout(Numbered(), *given, context, FP32)
+    found = owned.engine.rollout(Numbered(), *given, RequestContext(INTERACTIVE), FP32)
     assert found[:, 0, 0].tolist() == [0.0, 1.0, 0.0]
 
 
@@ -260,10 +299,10 @@ def test_an_answer_that_comes_as_the_deadline_passes_is_late_and_no_fault(
     work: Work[int] = Work("pair", (), 1, lambda payloads, _: payloads, 1)
 
     async def busy() -> object:
-        context = RequestContext(Priority.INTERACTIVE, 0.05)
+        context = RequestContext(INTERACTIVE, 0.05)
         asked = asyncio.create_task(owned.engine.ask(work, context))
         await asyncio.sleep(0)  # it is in line
-        assert owned.engine.run(work, RequestContext(Priority.INTERACTIVE)) == 1  # and answered
+        assert owned.engine.run(work, RequestContext(INTERACTIVE)) == 1  # and answered
         wait_until(lambda: (context.remaining() or 0.0) < 0)
         return await asked
 

@@ -1,6 +1,7 @@
 """The device's code on a pretended CUDA device: nothing mixed, nothing waited for, few copies."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -24,17 +25,11 @@ from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import load_derivatives
-from acpc_server.models import FrozenJepa, rollout_pool
+from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
-from pretended_cuda import (
-    CUDA,
-    HiddenSynchronisation,
-    MixedDevices,
-    on_pretended,
-    pretended_cuda,
-)
+from pretended_cuda import CUDA, HiddenSynchronisation, MixedDevices, on_pretended, pretended_cuda
 from public_checkpoint import public_config, write_checkpoint
 from public_prejepa import TINY, public_prejepa, write_prejepa
 from torch import Tensor
@@ -43,16 +38,7 @@ pytestmark = pytest.mark.process  # torch loads its fake tensors and derivatives
 FRAMES, ROWS, VIEWS, CANDIDATES, STEPS, SIDE, DIM, WIDTH = 5, 4, 2, 6, 2, 28, 16, 10
 MODES = [mode for mode in NumericMode if mode is not NumericMode.SERVER_DEFAULT]
 KINDS_OF_PRODUCT = {NumericMode.BF16: torch.bfloat16, NumericMode.FP64: torch.float64}
-
-
 PRODUCTS = ("linear", "matmul", "mm", "addmm", "bmm")
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
-    root = tmp_path_factory.mktemp("checkpoints")
-    write_checkpoint(root / "model")
-    return load_checkpoint(root, "model", device=torch.device("cpu"))
 
 
 @pytest.fixture
@@ -100,22 +86,6 @@ def test_a_device_call_is_one_copy_in_and_one_out(
             assert answer.dtype is (torch.float64 if wide == 8 else torch.float32)
     used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
     assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
-
-
-def test_a_step_of_a_pool_is_few_operations(model: FrozenJepa) -> None:
-    """On a GPU, and for a small pool on a CPU, a step takes as long as its operations are many."""
-    counts = []
-    for steps in (3, 4):
-        with pretended_cuda() as watch, torch.inference_mode():
-            there = on_pretended(model)
-            watch.operations.clear()
-            starts = torch.zeros(VIEWS, 3, DIM, device=CUDA)
-            past = torch.zeros(2, WIDTH, device=CUDA)
-            pool = torch.zeros(1, CANDIDATES, steps, WIDTH, device=CUDA)
-            rollout_pool(there, starts, past, pool)
-            counts.append(watch.operations.total())
-    layers = len(model.network.predictor.transformer.layers)
-    assert counts[1] - counts[0] <= 24 * layers + 16
 
 
 @pytest.mark.parametrize(("drawn", "most"), [(False, 700), (True, 1000)])
@@ -219,35 +189,26 @@ def test_views_are_drawn_and_encoded_without_the_host(
         assert watch.copies_out == [(3 + 3 * count) * DIM * 4, made]
 
 
-def _mask(x: Tensor) -> Tensor:
-    return x[x > 0]
-
-
-FAULTS: dict[str, tuple[Callable[[Tensor], object], type[AssertionError]]] = {
+FAULTS: dict[str, tuple[Callable[[Tensor], object], type[AssertionError] | None]] = {
     "item": (lambda x: x.sum().item(), HiddenSynchronisation),
     "bool": (lambda x: bool((x > 0).all()), HiddenSynchronisation),
-    "mask": (_mask, HiddenSynchronisation),
+    "mask": (lambda x: x[x > 0], HiddenSynchronisation),
     "copy from the host": (lambda x: x.copy_(torch.zeros(4, 8)), HiddenSynchronisation),
     "a constant sent in every call": (lambda x: x + x.new_tensor([1.0] * 8), HiddenSynchronisation),
     "host tensor": (lambda x: x + torch.zeros(4, 8), MixedDevices),
     "host index": (lambda x: x[torch.arange(2)], MixedDevices),
     "host scalar": (lambda x: x + torch.tensor(1.0), None),
     "assignment by a mask": (lambda x: x.masked_fill_(x > 0, 0.0), None),
-    "slices": (lambda x: x[1:, None].sum(), None),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_a_planted_fault_is_found_and_what_is_none_is_not(name: str) -> None:
     planted, wanted = FAULTS[name]
-    with pretended_cuda() as watch:
-        x = torch.zeros(4, 8, device=CUDA)
-        if wanted is None:
-            planted(x)
-            assert (watch.copies_in, watch.copies_out) == ([], [])
-            return
-        with pytest.raises(wanted, match=r"test_pretended_cuda\.py:\d+ in"):
-            planted(x)
+    found = pytest.raises(wanted, match=r"test_pretended_cuda\.py:\d+ in") if wanted else None
+    with pretended_cuda() as watch, found or nullcontext():
+        planted(torch.zeros(4, 8, device=CUDA))
+        assert (watch.copies_in, watch.copies_out) == ([], [])
 
 
 def test_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,13 +1,25 @@
 """Evidence is the written method's, keeps what may not matter out, and never contradicts itself."""
 
 from dataclasses import replace
+from typing import Any
 
 import evidence_reference as slow
 import numpy as np
 import pytest
-from acpc.contract import Doubt, EvidenceOptions, Outcome, ScoreProtocol, Thresholds
+from acpc.contract import (
+    CheckpointRef,
+    Doubt,
+    Evidence,
+    EvidenceOptions,
+    GaussianNoise,
+    Outcome,
+    ScoreProtocol,
+    ScoreRequest,
+    Thresholds,
+)
+from acpc.contract.errors import ArgumentError
 from acpc.evidence import dyadic_variance, groups
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import Cancelled, FailedPrecondition
 from acpc_server.evidence import CheckpointSample, judge
 from acpc_server.evidence.numbers import Numbers
 from hypothesis import given
@@ -21,10 +33,21 @@ SEEDS = st.integers(0, 10_000)
 NAMES = ("ir_raw", "reference_ir_raw", "ir_relative", "sr", "reference_sr", "score", "delta_score")
 
 
-def drawn(
-    seed: int, population: Population = POPULATION
-) -> tuple[CheckpointSample, CheckpointSample]:
+Pair = tuple[CheckpointSample, CheckpointSample]
+
+
+def drawn(seed: int, population: Population = POPULATION) -> Pair:
     return experiment(population, np.random.default_rng(seed))
+
+
+def judged(own: CheckpointSample, other: CheckpointSample | None, **changed: Any) -> Evidence:
+    given = {"protocol": PROTOCOL, "thresholds": Thresholds(), "options": FEW, **changed}
+    return judge(own, other, *given.values())
+
+
+def ends(found: Evidence, name: str) -> tuple[float, float]:
+    interval = getattr(found, name)
+    return interval.lower, interval.upper
 
 
 def points(own: CheckpointSample, other: CheckpointSample) -> dict[str, float]:
@@ -43,7 +66,7 @@ def points(own: CheckpointSample, other: CheckpointSample) -> dict[str, float]:
 @pytest.mark.parametrize("seed", [3, 4])
 def test_numbers_are_resampled_as_the_page_says(seed: int) -> None:
     own, other = drawn(seed, replace(POPULATION, distance=1.0))
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    found = judged(own, other)
     wanted = slow.joint_bounds(
         (own.radius.tolist(), other.radius.tolist()),
         own.distance.tolist(),
@@ -55,9 +78,8 @@ def test_numbers_are_resampled_as_the_page_says(seed: int) -> None:
         FEW.seed,
         0.05,
     )
-    for name, ends in wanted.items():
-        interval = getattr(found, name)
-        assert (interval.lower, interval.upper) == pytest.approx(ends, rel=1e-9), name
+    for name, bounds in wanted.items():
+        assert ends(found, name) == pytest.approx(bounds, rel=1e-9), name
 
 
 @given(st.integers(2, 12), SEEDS)
@@ -73,11 +95,10 @@ def test_the_variance_of_pairs_is_all_products_that_share_an_end(size: int, seed
 @given(SEEDS)
 def test_intervals_hold_their_points(seed: int) -> None:
     own, other = drawn(seed)
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    found = judged(own, other)
     for name, point in points(own, other).items():
-        interval = getattr(found, name)
-        slack = 1e-9 * (1 + abs(point))
-        assert interval.lower - slack <= point <= interval.upper + slack, name
+        (lower, upper), slack = ends(found, name), 1e-9 * (1 + abs(point))
+        assert lower - slack <= point <= upper + slack, name
 
 
 @given(SEEDS, st.sampled_from([0.8, 0.95, 0.99]))
@@ -85,7 +106,7 @@ def test_the_verdict_and_the_p_values_are_what_the_intervals_show(
     seed: int, confidence: float
 ) -> None:
     thresholds = Thresholds(0.22, 0.9)
-    found = judge(*drawn(seed), PROTOCOL, thresholds, EvidenceOptions(confidence, 300))
+    found = judged(*drawn(seed), thresholds=thresholds, options=EvidenceOptions(confidence, 300))
     ratio, alpha = found.ir_relative, 1 - confidence
     assert found.score is not None
     passed = ratio.upper <= thresholds.ir and found.sr.lower >= thresholds.sr
@@ -115,42 +136,40 @@ def test_the_order_of_the_anchors_does_not_matter(seed: int) -> None:
         parts |= {"partner": moved, "trajectory": sample.trajectory}
         return CheckpointSample(**{name: part[order] for name, part in parts.items()})
 
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
-    again = judge(shuffled(own), shuffled(other), PROTOCOL, Thresholds(), FEW)
+    found = judged(own, other)
+    again = judged(shuffled(own), shuffled(other))
     for name in NAMES:
-        first, second = getattr(found, name), getattr(again, name)
-        assert (first.lower, first.upper) == pytest.approx((second.lower, second.upper)), name
+        assert ends(found, name) == pytest.approx(ends(again, name)), name
 
 
 @given(SEEDS, st.floats(0.1, 10))
 def test_other_units_leave_relative_ir_and_sr(seed: int, unit: float) -> None:
     own, other = drawn(seed)
     scaled = [replace(s, radius=unit * s.radius, distance=unit * s.distance) for s in (own, other)]
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
-    again = judge(*scaled, ScoreProtocol(margin=0.1 * unit), Thresholds(), FEW)
+    found = judged(own, other)
+    again = judged(*scaled, protocol=ScoreProtocol(margin=0.1 * unit))
     for name in ("ir_relative", "sr"):
-        first, second = getattr(found, name), getattr(again, name)
-        assert (first.lower, first.upper) == pytest.approx((second.lower, second.upper)), name
+        assert ends(found, name) == pytest.approx(ends(again, name)), name
 
 
 def test_a_seed_gives_the_same_bytes_and_another_one_others() -> None:
     own, other = drawn(1)
-    first, again = (judge(own, other, PROTOCOL, Thresholds(), FEW) for _ in range(2))
+    first, again = (judged(own, other) for _ in range(2))
     assert first.to_json() == again.to_json()
-    other_seed = judge(own, other, PROTOCOL, Thresholds(), replace(FEW, seed=1))
+    other_seed = judged(own, other, options=replace(FEW, seed=1))
     assert other_seed.ir_relative != first.ir_relative
 
 
 def test_without_a_reference_only_sr_is_decided() -> None:
     own, _ = drawn(1, replace(POPULATION, distance=50.0))
     lenient = Thresholds(sr=0.5)
-    found = judge(own, None, PROTOCOL, lenient, FEW)
+    found = judged(own, None, thresholds=lenient)
     assert found.confident_outcome is Outcome.INCONCLUSIVE
     absent = (found.ir_relative, found.reference_sr, found.score, found.delta_score)
     assert absent == (None,) * 4
     assert found.p_passed == 1
     near, _ = drawn(1, replace(POPULATION, distance=0.05))
-    assert judge(near, None, PROTOCOL, lenient, FEW).confident_outcome is Outcome.FAILED
+    assert judged(near, None, thresholds=lenient).confident_outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize(("apart", "ranks"), [(0.6, 25), (3.0, 50)])
@@ -168,8 +187,8 @@ def test_pairs_that_a_larger_ir_would_not_separate_do_not_surely_agree(
 
 def test_a_checkpoint_against_itself_has_relative_ir_one() -> None:
     own, _ = drawn(1)
-    found = judge(own, own, PROTOCOL, Thresholds(), FEW)
-    assert (found.ir_relative.lower, found.ir_relative.upper) == (1, 1)
+    found = judged(own, own)
+    assert ends(found, "ir_relative") == (1, 1)
     assert found.confident_outcome is Outcome.FAILED
 
 
@@ -177,33 +196,33 @@ def test_a_reference_that_does_not_react_has_no_relative_ir() -> None:
     own, other = drawn(1)
     still = replace(other, radius=np.zeros_like(other.radius))
     with pytest.raises(FailedPrecondition, match="relative IR is undefined"):
-        judge(own, still, PROTOCOL, Thresholds(), FEW)
+        judged(own, still)
 
 
 def test_little_to_go_by_is_said_in_words() -> None:
     own, other = drawn(2, replace(POPULATION, anchors=12, per_trajectory=2))
-    found = judge(own, other, PROTOCOL, Thresholds(), FEW)
+    found = judged(own, other)
     assert any("eligible anchors" in note for note in found.notes)
     assert any("6 trajectories" in note and "from 46 or more" in note for note in found.notes)
     assert found.unseen == pytest.approx(1 - 0.05 ** (1 / 6), abs=0.06)
     assert found.blind_spot.endswith(" % of them may be of a kind not measured")
     alone = [replace(s, trajectory=np.zeros(12, np.int64)) for s in (own, other)]
-    single = judge(*alone, PROTOCOL, Thresholds(), FEW)
+    single = judged(*alone)
     assert any("one trajectory" in note for note in single.notes)
     assert single.confident_outcome is Outcome.UNDECIDED and single.unseen == pytest.approx(
         0.95, abs=0.02
     )
     rough = replace(own, rounding_floor=1.0)
-    assert any("rounding" in n for n in judge(rough, other, PROTOCOL, Thresholds(), FEW).notes)
+    assert any("rounding" in n for n in judged(rough, other).notes)
     plenty = drawn(2, Population(distance=3.0))
-    assert judge(*plenty, PROTOCOL, Thresholds(), FEW).notes == ()
+    assert judged(*plenty).notes == ()
 
 
 @pytest.mark.parametrize("trajectories", [25, 42])
 def test_so_few_trajectories_have_no_upper_end(trajectories: int) -> None:
     """0.9^36 is below 0.025: from 36 on they show that not a tenth of all reacts more."""
     own, other = drawn(2, Population(trajectories, distance=3.0))
-    found = judge(own, other, PROTOCOL, Thresholds(), EvidenceOptions())
+    found = judged(own, other, options=EvidenceOptions())
     bounded = trajectories >= 36
     for end in (found.ir_raw.upper, found.ir_relative.upper):
         assert np.isfinite(end) == bounded
@@ -213,7 +232,66 @@ def test_so_few_trajectories_have_no_upper_end(trajectories: int) -> None:
 
 def test_a_quantile_above_all_anchors_decides_nothing() -> None:
     own, other = drawn(2, replace(POPULATION, distance=50.0))
-    found = judge(own, other, ScoreProtocol(quantile=1.0), Thresholds(), FEW)
-    assert (found.ir_relative.lower, found.ir_relative.upper) == (0, np.inf)
+    found = judged(own, other, protocol=ScoreProtocol(quantile=1.0))
+    assert ends(found, "ir_relative") == (0, np.inf)
     assert found.confident_outcome is Outcome.UNDECIDED
     assert found.anchors_to_decide is None
+
+
+@pytest.mark.parametrize("hubs", [1, 3])
+def test_few_partners_of_all_are_a_sample_of_few(hubs: int) -> None:
+    """Whatever three partners say, at 95 % a fifth of all others may say the opposite."""
+    own, other = experiment(Population(hubs=hubs, distance=50.0), np.random.default_rng(3))
+    found = judged(own, other, options=EvidenceOptions())
+    assert found.sr.lower < 0.05 ** (1 / hubs) + 0.05
+    assert found.confident_outcome is not Outcome.PASSED
+
+
+@given(st.integers(2, 12), st.integers(0, 1000), st.sampled_from([0.5000001, 0.95, 0.99]))
+def test_odd_samples_give_no_nan_and_no_contradiction(
+    count: int, seed: int, confidence: float
+) -> None:
+    generator = np.random.default_rng(seed)
+    eligible = generator.integers(1, count + 1)
+    places = np.arange(count)
+    partner = np.where(places < eligible, (places + 1) % count, -1)
+    distance = np.where(partner < 0, np.nan, np.round(generator.gamma(3, 0.5, count), 1))
+    own, other = (
+        CheckpointSample(
+            np.round(generator.gamma(2, scale, count), 1) + floor,
+            distance,
+            partner,
+            places // generator.integers(1, 4),
+        )
+        for scale, floor in ((0.2, 0.0), (1, 0.1))
+    )
+    for thresholds in (Thresholds(0.3, 0.95), Thresholds(1e-300, 1.0)):
+        found = judged(own, other, thresholds=thresholds, options=EvidenceOptions(confidence, 200))
+        for name in ("ir_raw", "ir_relative", "sr", "score", "delta_score"):
+            lower, upper = ends(found, name)
+            assert lower <= upper, name  # false of NaN
+        alpha, outcome = 1 - confidence, found.confident_outcome
+        assert (found.p_passed <= alpha) == (outcome is Outcome.PASSED)
+        assert (found.p_failed <= alpha) == (outcome is Outcome.FAILED)
+        assert found.anchors_to_decide is None or found.anchors_to_decide > count
+
+
+def test_resampling_ends_when_the_job_does() -> None:
+    def cancelled() -> None:
+        raise Cancelled("the request was cancelled")
+
+    with pytest.raises(Cancelled):
+        judge(*drawn(1), PROTOCOL, Thresholds(), EvidenceOptions(), cancelled)
+
+
+def test_a_request_cannot_keep_a_server_resampling() -> None:
+    """Its anchors times its resamples are bounded, and the error says which number to lower."""
+    most = EvidenceOptions(resamples=100_000)
+    for count, fits in ((10_000, True), (10_001, False)):
+        asked = ScoreRequest(CheckpointRef("model"), "a" * 64, GaussianNoise(0.1), evidence=most)
+        if fits:
+            asked.check_looks(count)
+        else:
+            with pytest.raises(ArgumentError, match="wanted at most 99990") as error:
+                asked.check_looks(count)
+            assert error.value.field == "evidence.resamples"

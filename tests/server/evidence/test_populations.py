@@ -7,17 +7,7 @@ import pytest
 from acpc.contract import Doubt, EvidenceOptions, Outcome, Population, ScoreProtocol, Thresholds
 from acpc_server.evidence import CheckpointSample, draws_are_shared, exact, judge
 from acpc_server.evidence import other_population as of_other
-from hard_scores import (
-    HARD,
-    HARD_PAIRS,
-    NAMES,
-    WORLDS,
-    World,
-    covered,
-    hard_truth,
-    of_dataset,
-    paired_covered,
-)
+from hard_scores import World, covered, of_dataset
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -171,55 +161,3 @@ def test_an_unseen_trajectory_is_as_long_as_one_of_those_measured() -> None:
 
     alike, uneven = np.ones(60, int), np.where(np.arange(60) < 3, 40, 1)
     assert np.isfinite(upper(alike)) and np.isinf(upper(uneven))
-
-
-SHORT = (next(iter(HARD)), next(iter(HARD_PAIRS)), next(iter(WORLDS)))
-
-
-def test_a_short_run_of_each_series_holds() -> None:
-    """Forty experiments: more than six misses of 95 % come once in 200."""
-    options = EvidenceOptions(resamples=300)
-    own, _ = hard_truth(HARD[SHORT[0]], 150)
-    held = covered(lambda g: HARD[SHORT[0]](g)[:2], own, 40, options)
-    assert min(held[name] for name in NAMES) >= 34 / 40
-    _, true = hard_truth(HARD_PAIRS[SHORT[1]], 150)
-    assert min(paired_covered(HARD_PAIRS[SHORT[1]], true, 40, options).values()) >= 34 / 40
-    make, count = WORLDS[SHORT[2]]
-    world = make()
-    held = covered(
-        lambda g: world.draw(count, g), world.truth(count, 0.95, 100), 40, of_dataset(resamples=300)
-    )
-    assert min(held[name] for name in NAMES) >= 34 / 40
-
-
-EXPERIMENTS = 600
-LEAST, MOST = (share + sign * 2 * (share * (1 - share) / EXPERIMENTS) ** 0.5
-               for share, sign in ((0.93, -1), (0.025, 1)))  # fmt: skip
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", HARD)
-def test_odd_trajectories_are_covered_and_pass_no_more_often_than_said(name: str) -> None:
-    own, _ = hard_truth(HARD[name])
-    held = covered(lambda g: HARD[name](g)[:2], own, EXPERIMENTS, EvidenceOptions(resamples=1000))
-    assert min(held[of] for of in NAMES) >= LEAST
-    assert max(share for of, share in held.items() if of not in NAMES) <= MOST
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", HARD_PAIRS)
-def test_differences_of_odd_trajectories_are_covered(name: str) -> None:
-    _, true = hard_truth(HARD_PAIRS[name])
-    held = paired_covered(HARD_PAIRS[name], true, EXPERIMENTS, EvidenceOptions(resamples=1000))
-    assert min(held.values()) >= LEAST
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("name", WORLDS)
-def test_draws_from_a_whole_dataset_are_covered(name: str) -> None:
-    make, count = WORLDS[name]
-    world = make()
-    true = world.truth(count, 0.95)
-    held = covered(lambda g: world.draw(count, g), true, EXPERIMENTS, of_dataset())
-    assert min(held[of] for of in NAMES) >= LEAST
-    assert max(share for of, share in held.items() if of not in NAMES) <= MOST

@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
@@ -50,12 +50,6 @@ FILES = Path(__file__).with_name("files")
 def released_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """``encoder_scale: tiny`` is as small as the models here."""
     monkeypatch.setitem(VIT_SIZES, "tiny", paper_runs.TINY)
-
-
-@pytest.fixture
-def old_classes() -> Iterator[None]:
-    with paper_classes("lewm"):
-        yield
 
 
 def run(*arguments: object) -> Result:
@@ -107,9 +101,14 @@ def public_actions(model: Any, blocks: Tensor) -> Tensor:
     return embedder.embed(embedder.patch_embed(blocks.mT).mT)
 
 
-@pytest.mark.parametrize("wrapping", ["bare", "training", "parallel", "compiled", "dict"])
-@pytest.mark.parametrize("family", ["lewm", "pldm"])
-@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize(
+    ("wrapping", "family", "old"),
+    [
+        *((wrapping, "lewm", True) for wrapping in ("bare", "training", "parallel")),
+        *((wrapping, "pldm", False) for wrapping in ("parallel", "compiled", "dict")),
+        ("bare", "lewm", False), ("training", "pldm", True), ("dict", "pldm", True),
+    ],
+)  # fmt: skip
 def test_an_object_is_the_model_that_was_pickled(
     tmp_path: Path, family: Family, wrapping: Wrapping, old: bool
 ) -> None:
@@ -201,8 +200,10 @@ def test_a_file_of_several_weights_says_which_were_taken(tmp_path: Path, key: st
     assert "no dict at 'nowhere'" in rejected(path, "--weights-key", "nowhere", tmp_path / "third")
 
 
-@pytest.mark.parametrize("inside", ["", "weights", "checkpoints/epoch=0-step=10.ckpt"])
-@pytest.mark.parametrize("lightning", [False, True])
+@pytest.mark.parametrize(
+    ("lightning", "inside"),
+    [(False, ""), (False, "weights"), (True, ""), (True, "checkpoints/epoch=0-step=10.ckpt")],
+)
 def test_a_distributed_checkpoint_is_named_with_what_makes_one_file_of_it(
     tmp_path: Path, lightning: bool, inside: str
 ) -> None:
@@ -239,16 +240,14 @@ def test_names_of_a_file_reach_the_terminal_escaped(tmp_path: Path) -> None:
 
 
 def test_shards_are_named_as_such(tmp_path: Path) -> None:
-    model = world_model()
-    shards = [tmp_path / f"run/model-0000{k}-of-00002.safetensors" for k in (1, 2)]
-    shards[0].parent.mkdir()
-    names = list(model.state_dict())
-    for shard, part in zip(shards, (names[::2], names[1::2]), strict=True):
-        safetensors.torch.save_file({x: model.state_dict()[x].clone() for x in part}, shard)
-    (tmp_path / "run/config.json").write_text(json.dumps(public_config()))
-    for place in (shards[0].parent, shards[0]):
-        told = rejected(place, tmp_path / "new")
-        assert "model-00001-of-00002.safetensors" in told
+    place = write_checkpoint(tmp_path / "run")
+    (place / "weights.pt").unlink()
+    for number in (1, 2):
+        shard = place / f"model-0000{number}-of-00002.safetensors"
+        safetensors.torch.save_file({"a": torch.ones(1)}, shard)
+    for given in (place, shard):
+        told = rejected(given, tmp_path / "new")
+        assert "-of-00002.safetensors" in told
         assert "save all their tensors in one file" in told
 
 
@@ -349,28 +348,27 @@ def test_what_a_config_leaves_open_an_object_of_the_run_says(tmp_path: Path) -> 
     imported(run_folder / "two-room_epoch_1_object.ckpt", tmp_path / "new")
 
 
+OTHERS: dict[str, tuple[object, str]] = {
+    "epoch=1_sample_step=9.ckpt": ({"model_state_dict": {"a": torch.ones(1)}}, "PLDM's own rep"),
+    "list.ckpt": ([1, 2], "neither a module nor a state dict"),
+    "linear_object.ckpt": (nn.Linear(2, 2), "without a module of children"),
+    "tensors.ckpt": ({"x.weight": torch.ones(2)}, "found: x"),
+    "td.pt": ({"model": {"_Qs.params.0": torch.ones(2)}}, "a TD-MPC2 agent"),
+    "swm.ckpt": ({"state_dict": {"model.qs.0.0.weight": torch.ones(2)}}, "a TD-MPC2 agent"),
+    "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "as jepa-wms and V-JEPA 2-AC save them"),
+}
+
+
 def test_other_files_are_named(tmp_path: Path) -> None:
-    cases = {
-        "epoch=1_sample_step=9.ckpt": (
-            {"model_state_dict": {"a": torch.ones(1)}},
-            "PLDM's own rep",
-        ),
-        "list.ckpt": ([1, 2], "neither a module nor a state dict"),
-        "linear_object.ckpt": (nn.Linear(2, 2), "without a module of children"),
-        "two_object.ckpt": ({"a": world_model(), "b": world_model()}, "two world models, a and b"),
-        "tensors.ckpt": ({"x.weight": torch.ones(2)}, "found: x"),
-        "td.pt": ({"model": {"_Qs.params.0": torch.ones(2)}}, "a TD-MPC2 agent"),
-        "swm.ckpt": ({"state_dict": {"model.qs.0.0.weight": torch.ones(2)}}, "a TD-MPC2 agent"),
-        "a.pth.tar": ({"predictor": {"a": torch.ones(1)}}, "as jepa-wms and V-JEPA 2-AC save them"),
-    }
-    for name, (stored, words) in cases.items():
+    two = {"a": world_model(), "b": world_model()}, "two world models, a and b"
+    for name, (stored, words) in {**OTHERS, "two_object.ckpt": two}.items():
         torch.save(stored, tmp_path / name)
         assert words in rejected(tmp_path / name, "--frameskip", 5, tmp_path / "new")
     torch.save(world_model(), tmp_path / "old.ckpt", _use_new_zipfile_serialization=False)
-    assert "must be saved again" in rejected(tmp_path / "old.ckpt", tmp_path / "new")
     torch.save({}, tmp_path / "p4.ckpt", pickle_protocol=4)
-    assert "holds no tensors" in rejected(tmp_path / "p4.ckpt", tmp_path / "new")
-    assert "does not exist" in rejected(tmp_path / "gone", tmp_path / "new")
+    for name, words in (("old.ckpt", "must be saved again"), ("p4.ckpt", "holds no tensors"),
+                        ("gone", "does not exist")):  # fmt: skip
+        assert words in rejected(tmp_path / name, tmp_path / "new")
 
 
 def test_dino_wm_is_what_its_classes_describe(tmp_path: Path) -> None:

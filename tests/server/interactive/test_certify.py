@@ -11,20 +11,31 @@ import pytest
 import torch
 from acpc.contract import (
     ApplyTo,
+    Brightness,
+    CandidatePool,
     CleanGaps,
     CostReduction,
+    GaussianNoise,
+    MotionBlur,
+    Perturbation,
     PlanStart,
     PoolCertificate,
+    Resize,
 )
 from acpc.v1 import perturbation_pb2
 from acpc_server.encoding import EncodedHistories
+from acpc_server.encoding.views import all_views
 from acpc_server.errors import FailedPrecondition, InvalidArgument
+from acpc_server.interactive.certificates import certified_severities
+from hypothesis import given
+from hypothesis import strategies as st
 from planning_world import (
     SEEDS,
     PlanningWorld,
     certify,
     certify_pool,
     context,
+    drawn,
     encoded,
     moment,
     noise,
@@ -219,8 +230,73 @@ def test_predictions_that_are_not_finite_are_no_certificate(world: PlanningWorld
     assert caught.value.reason == "PREDICTION_NOT_FINITE"
 
 
-@pytest.mark.parametrize("tolerance", [-1e-9, float("nan")])
-def test_a_tolerance_that_is_none_is_refused(world: PlanningWorld, tolerance: float) -> None:
-    with pytest.raises(InvalidArgument) as caught:
-        world.open(moment(endpoint_tolerance=tolerance))
-    assert caught.value.field == "endpoint_tolerance"
+def test_offsets_and_infeasible_candidates_choose_and_are_in_the_receipt(
+    world: PlanningWorld,
+) -> None:
+    candidates, session = pool(), world.open(moment())
+    plain = certify_pool(session, candidates, context())
+    out = CandidatePool(candidates=candidates, infeasible=(plain.clean_winner,))
+    without = certify_pool(session, candidates, context(), out)
+    assert without.clean_costs[plain.clean_winner] == np.inf
+    assert without.clean_winner == plain.clean_elites[1]
+    lifted = np.zeros(len(candidates), np.float32)
+    lifted[plain.clean_winner] = 100.0
+    moved = CandidatePool(candidates=candidates, offsets=lifted)
+    dearer = certify_pool(session, candidates, context(), moved)
+    assert dearer.clean_winner == plain.clean_elites[1]
+    digests = {a.receipt.anchors_digest for a in (plain, without, dearer)}
+    assert len(digests) == 3
+
+
+def test_updates_of_other_planners_are_answered(world: PlanningWorld) -> None:
+    candidates = pool()
+    request = moment(kept_elites=2, temperature=0.5)
+    answer = certify_pool(world.open(request), candidates, context())
+    plain = certify_pool(world.open(moment()), candidates, context())
+    for view, same in zip(answer.views, plain.views, strict=True):
+        assert view.top1 == same.top1
+        assert view.elite == same.elite
+        assert view.kept.margin <= view.elite.margin
+        assert (view.softmax.lower <= answer.softmax_mean + 1e-9).all()
+        assert (answer.softmax_mean <= view.softmax.upper + 1e-9).all()
+        assert same.kept is None
+        assert same.softmax is None
+    assert {view.softmax.total_variation == 1 for view in answer.views if view.softmax} == {
+        view.elite is not None and not view.elite.certified for view in plain.views
+    }
+
+
+def defined(draws: list[tuple[float, bool]]) -> float | None:
+    """Largest s such that every draw of severity at most s is certified."""
+    holds = [s for s, _ in draws if all(certified for other, certified in draws if other <= s)]
+    return max(holds, default=None)
+
+
+@given(st.data())
+def test_every_milder_draw_counts(data: st.DataObject) -> None:
+    kinds: list[list[Perturbation]] = [
+        [GaussianNoise(sigma=s) for s in data.draw(st.lists(st.sampled_from([0.01, 0.02, 0.3])))],
+        [Resize(scale=s) for s in data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.25])))],
+        [Brightness(change=c) for c in data.draw(st.lists(st.sampled_from([-0.3, -0.1, 0.1])))],
+        [
+            MotionBlur(length=length, angle=angle)
+            for length, angle in data.draw(
+                st.lists(st.sampled_from([(3.0, 0.0), (3.0, 90.0), (9.0, 0.0)]))
+            )
+        ],
+    ]
+    assert certified_severities(np.zeros((2, 1, 4, 4, 3), np.uint8), top1=[], elite=[]) == ()
+    specs = data.draw(st.permutations([spec for kind in kinds for spec in kind]))
+    views = drawn(*specs, draws=data.draw(st.integers(1, 3)))
+    flags = st.lists(st.booleans(), min_size=len(all_views(views)), max_size=len(all_views(views)))
+    top1, elite = data.draw(flags), data.draw(flags)
+    answers = certified_severities(views, top1=top1, elite=elite)
+    assert [a.kind for a in answers] == list(dict.fromkeys(spec.kind for spec in specs))
+    for answer in answers:
+        for certified, found in ((top1, answer.top1), (elite, answer.elite)):
+            draws = [
+                (views.specs[view.spec_index].severity, flag)
+                for view, flag in zip(all_views(views), certified, strict=True)
+                if views.specs[view.spec_index].kind == answer.kind
+            ]
+            assert found == defined(draws)

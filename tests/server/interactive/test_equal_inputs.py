@@ -1,7 +1,7 @@
 """Equal inputs have equal answers, bit for bit, wherever they stand and on any thread count."""
 
 from collections.abc import Iterator
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import numpy as np
 import numpy_reference as metrics
@@ -11,7 +11,6 @@ from acpc.contract import (
     GRADED,
     GaussianNoise,
     Identity,
-    PairRequest,
     Registered,
     ViewCertificate,
     VisualChange,
@@ -24,7 +23,7 @@ from acpc_server.interactive.paired_cem import CemBudget, PairedCem
 from acpc_server.perturb import perturbation
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from planning_world import WIDTH, PlanningWorld, certify_pool, context, drawn, moment, pool
+from planning_world import PlanningWorld, certify_pool, context, drawn, moment, pair, pool
 from pydantic import BaseModel
 
 UNCHANGING: list[VisualChange] = [
@@ -143,15 +142,7 @@ def test_an_unchanged_view_lies_at_distance_zero(
     world: PlanningWorld, unchanging: list[VisualChange], others: int, draws: int
 ) -> None:
     specs = [GaussianNoise(sigma=0.1 * (i + 1)) for i in range(others)]
-    scene = moment()
-    rng = np.random.default_rng(1)
-    request = PairRequest(
-        checkpoint=scene.checkpoint,
-        history=scene.history,
-        action_blocks=rng.standard_normal((6, WIDTH), np.float32),
-        views=replace(drawn(*specs, *unchanging), draws=draws),
-        observed_future=rng.integers(0, 256, (4, *scene.history.shape[1:]), np.uint8),
-    )
+    request = pair(1, steps=4, future=True, views=drawn(*specs, *unchanging, draws=draws))
     for _ in range(2):  # the second time, latents that were kept may serve
         answer = world.compare(request)
         for result in answer.results:

@@ -62,9 +62,9 @@ def test_nothing_is_certified_once_elites_have_differed(world: PlanningWorld) ->
     assert diverged
     for paired in diverged:
         first = paired.first_divergence
-        assert [i.same_elites for i in paired.iterations[: first + 1]] == [True] * first + [False]
+        same = [iteration.same_elites for iteration in paired.iterations]
+        assert same == [at < first for at in range(SMALL.iterations)]
         for iteration in paired.iterations[first + 1 :]:
-            assert not iteration.same_elites
             for selection in (iteration.elite, iteration.top1):
                 assert (selection.certified, selection.margin) == (False, -np.inf)
 
@@ -108,38 +108,34 @@ def test_both_branches_follow_the_protocol(
     for returns, expected in (("mean", mean), ("best", best)):
         plan = answers[returns].clean_plan
         np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-5)
+
+    def costs(plans: np.ndarray) -> list[float]:
+        """On the clean history."""
+        given = torch.from_numpy(plans)[None]
+        ends = session.rollout(session.clean[None], given, context())[0, :, -1]
+        return [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
+
     for row, (latents, moved) in enumerate(zip(session.views, session.goals, strict=True)):
-        _, others, other_mean, other_best = run(session, latents, moved.numpy(), SMALL, seed)
+        _, others, *ends = run(session, latents, moved.numpy(), SMALL, seed)
+        for returns, end in zip(("mean", "best"), ends, strict=True):
+            plan = answers[returns].views[row]
+            np.testing.assert_allclose(plan.perturbed_plan, end, rtol=1e-4, atol=1e-5)
+            clean, other = costs(np.stack([answers[returns].clean_plan, plan.perturbed_plan]))
+            assert plan.selection_regret == pytest.approx(max(0.0, other - clean), abs=1e-5)
         paired = answers["mean"].views[row]
-        np.testing.assert_allclose(paired.perturbed_plan, other_mean, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(
-            answers["best"].views[row].perturbed_plan, other_best, rtol=1e-4, atol=1e-5
-        )
         differ = [t for t in range(SMALL.iterations) if set(chosen[t]) != set(others[t])]
         assert paired.first_divergence == (differ[0] if differ else None)
-        for returns in ("mean", "best"):
-            both = [answers[returns].clean_plan, answers[returns].views[row].perturbed_plan]
-            plans = torch.from_numpy(np.stack(both))
-            ends = session.rollout(session.clean[None], plans[None], context())[0, :, -1]
-            costs = [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]
-            regret = max(0.0, costs[1] - costs[0])
-            assert answers[returns].views[row].selection_regret == pytest.approx(regret, abs=1e-5)
         for t, iteration in enumerate(paired.iterations):
-            pool = torch.from_numpy(pools[t])
-            gaps = answers["mean"].clean_gaps[t]
-            ends = session.rollout(session.clean[None], pool[None], context())[0, :, -1]
-            lowest = sorted(metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends)
+            gaps, lowest = answers["mean"].clean_gaps[t], sorted(costs(pools[t]))
             assert gaps.top1 == pytest.approx(lowest[1] - lowest[0], abs=1e-5)
             assert gaps.elite == pytest.approx(lowest[4] - lowest[3], abs=1e-5)
-            pair = torch.stack([session.clean, latents])
+            pair, pool = torch.stack([session.clean, latents]), torch.from_numpy(pools[t])
             rolled = session.rollout(pair, pool.expand(2, -1, -1, -1), context()).numpy()
             uniform = metrics.uniform(SMALL.horizon)
             full = [metrics.acpc(a, b, uniform) for a, b in zip(*rolled, strict=True)]
             one = [metrics.step_distances(a, b)[0] for a, b in zip(*rolled, strict=True)]
-            assert iteration.acpc_q90 == pytest.approx(metrics.quantile(full, 0.9), rel=1e-3)
-            assert iteration.acpc_one_step_q90 == pytest.approx(
-                metrics.quantile(one, 0.9), rel=1e-3
-            )
+            for found, values in ((iteration.acpc_q90, full), (iteration.acpc_one_step_q90, one)):
+                assert found == pytest.approx(metrics.quantile(values, 0.9), rel=1e-3)
 
 
 def test_a_run_depends_on_its_seed_alone(world: PlanningWorld) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
-    CheckpointRef,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -18,18 +17,30 @@ from acpc.contract import (
     PairComparison,
     PairRequest,
     PerturbationSet,
+    PlanStart,
+    PoolCertificate,
     RandomShift,
     Registered,
     Resize,
 )
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.interactive import PairComparer, Planner
 from acpc_server.models import FrozenJepa, FrozenNetwork
 from acpc_server.perturb import perturbation
 from acpc_server.scheduling import Priority, RequestContext
-from planning_world import SEEDS, SIDE, WIDTH, PlanningWorld, moment
+from planning_world import (
+    SEEDS,
+    SIDE,
+    WIDTH,
+    PlanningWorld,
+    certify_pool,
+    context,
+    drawn,
+    moment,
+    pair,
+    pool,
+)
 from pydantic import BaseModel
-from shared_call import answered, calls, together
+from shared_call import calls, together
 
 
 class Nothing(BaseModel):
@@ -42,26 +53,18 @@ def broken(frames: torch.Tensor, parameters: Nothing, key: object) -> torch.Tens
     raise ZeroDivisionError("a fault of the plug-in")
 
 
-def pair(seed: int, *specs: object, future: bool = False, scale: float = 1.0) -> PairRequest:
-    rng = np.random.default_rng(seed)
-    pixels = rng.integers(0, 256, (6, SIDE, SIDE, 3), dtype=np.uint8)
-    return PairRequest(
-        checkpoint=CheckpointRef("m0"),
-        history=pixels[:3],
-        action_blocks=scale * rng.standard_normal((5, WIDTH)).astype(np.float32),
-        views=PerturbationSet(specs or (GaussianNoise(sigma=0.1),), 2, seed, 0),
-        observed_future=pixels[3:] if future else None,
-    )
-
-
 def answers(
     world: PlanningWorld,
     *requests: PairRequest,
     cancelled: int | None = None,
     device_calls: int = 1,
 ) -> list[Future[PairComparison]]:
+    """The answers of requests that waited together, and took so many device calls."""
+    before = calls(world.engine, "pair")
     asks = [partial(world.compare, request) for request in requests]
-    return answered(world.engine, "pair", asks, cancelled, device_calls)
+    found = together(world.engine, asks, cancelled)
+    assert calls(world.engine, "pair") == before + device_calls
+    return found
 
 
 def numbers(answer: PairComparison) -> list[float]:
@@ -135,8 +138,7 @@ def mixed(rng: np.random.Generator) -> PairRequest:
     specs = tuple(KINDS[place] for place in rng.integers(len(KINDS), size=rng.integers(1, 4)))
     own = np.stack([pixels[:steps], 255 - pixels[:steps]])
     blocks = rng.standard_normal((steps + 2, WIDTH)).astype(np.float32)
-    return PairRequest(
-        checkpoint=CheckpointRef("m0"),
+    return pair(
         history=pixels[:steps],
         action_blocks=1e30 * blocks if rng.random() < 0.1 else blocks,
         views=own if rng.random() < 0.2 else PerturbationSet(specs, 2, int(rng.integers(2)), 0),
@@ -144,8 +146,19 @@ def mixed(rng: np.random.Generator) -> PairRequest:
     )
 
 
+def mixed_pool(rng: np.random.Generator) -> tuple[PlanStart, np.ndarray]:
+    """A pool of some shape under views of any kinds, of frames and draws that others may have."""
+    kinds = rng.choice(len(KINDS), size=rng.integers(1, 4), p=(0.3, 0.2, 0.2, 0.05, 0.05, 0, 0.2))
+    views = drawn(*(KINDS[place] for place in kinds), draws=2, seed=int(rng.integers(2)))
+    seed = int(rng.integers(3))
+    candidates = pool(seed, horizon=3 if rng.random() < 0.8 else 2)
+    if rng.random() < 0.1:
+        candidates[0] = 1e30
+    return moment(seed, views=views, elite_count=int(rng.integers(3, 5))), candidates
+
+
 def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
-    """What became of a request, in words and in numbers."""
+    """What became of a pair, in words and in numbers."""
     try:
         found = answer()
     except AcpcError as error:
@@ -154,22 +167,44 @@ def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
     return f"{found.receipt} {views}", numbers(found)
 
 
-@pytest.mark.parametrize(
-    "seed", [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
-)
+def certificate(answer: Callable[[], PoolCertificate]) -> object:
+    """What became of a pool; an error names the perturbation by its own request's index."""
+    try:
+        return answer()
+    except AcpcError as error:
+        return repr(error)
+
+
+SEEDS_TRIED = [0, 1, *(pytest.param(n, marks=pytest.mark.nightly) for n in range(2, 12))]
+
+
+@pytest.mark.parametrize("seed", SEEDS_TRIED)
 def test_whatever_waits_together_is_answered_as_it_is_alone(
     world: PlanningWorld, seed: int
 ) -> None:
     rng = np.random.default_rng(seed)
-    requests = [mixed(rng) for _ in range(14)]
+    asks = [partial(world.compare, mixed(rng)) for _ in range(14)]
     before = calls(world.engine, "pair")
-    found = together(world.engine, [partial(world.compare, request) for request in requests])
-    assert calls(world.engine, "pair") - before < len(requests) / 2
-    for request, answer in zip(requests, found, strict=True):
+    found = together(world.engine, asks)
+    assert calls(world.engine, "pair") - before < len(asks) / 2
+    for ask, answer in zip(asks, found, strict=True):
         told, ours = outcome(answer.result)
-        words, wanted = outcome(partial(world.compare, request))
+        words, wanted = outcome(ask)
         assert told == words
         np.testing.assert_allclose(ours, wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", SEEDS_TRIED[1:])
+def test_pools_that_wait_together_share_no_device_call_and_have_the_bits_they_have_alone(
+    world: PlanningWorld, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    asked = [mixed_pool(rng) for _ in range(14)]
+    asks = [partial(certify_pool, world.prepare(request), own) for request, own in asked]
+    found = together(world.engine, asks)
+    for answer, (request, own) in zip(found, asked, strict=True):
+        again = partial(certify_pool, world.prepare(request), own, context())
+        assert certificate(answer.result) == certificate(again)
 
 
 def test_a_pair_larger_than_a_call_is_answered_in_pieces(
@@ -196,7 +231,7 @@ def test_reduced_weights_are_cast_in_no_device_call(
             threads.append(threading.current_thread().name)
         return prepare(self)
 
-    jobs, pairs, moments = (world.checkpoint(seed) for seed in SEEDS)
+    jobs = world.checkpoint(SEEDS[0])
     monkeypatch.setattr(FrozenNetwork, "in_bfloat16", noted)
     mode, job = NumericMode.BF16, RequestContext(Priority.JOB)
     world.engine.encode(jobs.model, torch.zeros(1, 3, SIDE, SIDE), job, mode)
@@ -206,9 +241,6 @@ def test_reduced_weights_are_cast_in_no_device_call(
     world.engine.rollout(
         other, torch.zeros(1, 1, other.card.latent_dim), torch.zeros(1, 2, width), job, mode
     )
-    request = replace(pair(0), numeric_mode=mode)
-    PairComparer(world.engine, 1000).compare(pairs, request, RequestContext(Priority.INTERACTIVE))
-    Planner(world.engine, max_frames=1000, max_predictions=10**5).prepare(
-        moments, moment(numeric_mode=mode)
-    )
+    world.compare(pair(numeric_mode=mode), model=SEEDS[1])
+    world.prepare(moment(numeric_mode=mode), model=SEEDS[2])
     assert threads == [threading.current_thread().name] * 4

@@ -25,20 +25,17 @@ def test_a_session_is_recorded_as_it_was_answered(own_world: PlanningWorld) -> N
     answers = [certify_pool(session, pool(seed), context()) for seed in range(3)]
     metrics = own_world.engine.metrics
     assert read(metrics, "acpc_planning_relative_shift_count", NOISE) == 2  # once a session
+    noisy = [view for answer in answers for view in answer.views if view.spec_index == 1]
     for certificate in ("top1", "elite"):
-        found = [
-            getattr(view, certificate).certified
-            for answer in answers
-            for view in answer.views
-            if view.spec_index == 1
-        ]
-        series, labels = "acpc_certificates_total", {"certificate": certificate}
-        granted = read(metrics, series, NOISE, outcome="certified", **labels) or 0
-        assert granted == sum(found) < len(found) == 6
-        outcomes = ("choice_changes", "bound_too_wide")
-        denied = [read(metrics, series, NOISE, outcome=x, **labels) or 0 for x in outcomes]
-        assert sum(denied) == len(found) - granted
-        assert read(metrics, series, Identity(), outcome="certified", **labels) == 6
+
+        def counted(spec: Perturbation, *outcomes: str, certificate: str = certificate) -> float:
+            series, labels = "acpc_certificates_total", {"certificate": certificate}
+            return sum(read(metrics, series, spec, outcome=x, **labels) or 0 for x in outcomes)
+
+        granted = sum(getattr(view, certificate).certified for view in noisy)
+        assert counted(NOISE, "certified") == granted < len(noisy) == 6
+        assert counted(NOISE, "choice_changes", "bound_too_wide") == len(noisy) - granted
+        assert counted(Identity(), "certified") == 6
 
 
 def test_shifts_are_told_in_units_of_the_clean_motion(own_world: PlanningWorld) -> None:

@@ -1,5 +1,6 @@
-"""Jobs that nobody runs, names that are taken, and a database in trouble."""
+"""Jobs that nobody runs, faults of a job or its host, names that are taken, a sick database."""
 
+import errno
 import sqlite3
 import time
 from collections.abc import Callable
@@ -9,8 +10,8 @@ from pathlib import Path
 import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
-from acpc_server.jobs import Job, JobState
-from acpc_server.jobs.lease import Hosts
+from acpc_server.jobs import Job, JobState, run, runner
+from acpc_server.jobs.lease import Hosts, StateFolder
 from acpc_server.jobs.record import Record
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, TERMS, Desk, ended
@@ -133,3 +134,91 @@ def test_a_database_that_takes_no_writes_for_a_while_costs_no_job(
     again = ended(service, service.submit(counting_plan(12), "").job_id)
     assert again.result == done.result
     desk.close()
+
+
+# A real record, whose threads are mostly waited for.
+
+OF_THE_JOB = [RuntimeError("shapes do not fit"), ZeroDivisionError(), FileNotFoundError("weights")]
+
+
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A host that failed a job takes the next one at once, bar a pause in which others run."""
+    monkeypatch.setattr(runner, "FIRST_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(runner, "LONGEST_PAUSE_SECONDS", 0.05)
+
+
+def test_a_bug_of_a_kind_fails_the_job(desk: Desk) -> None:
+    service = desk.started()
+    for fault in OF_THE_JOB:
+        desk.kind.fault = fault
+        done = ended(service, service.submit(SHORT, "").job_id)
+        assert (done.state, done.attempts) == (JobState.FAILED, 1)
+        assert done.failure.reason == "BUG"
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_too_large_for_its_host_fails_and_the_next_one_runs(desk: Desk) -> None:
+    service = desk.started()
+    desk.kind.fault = MemoryError()
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert (done.failure.code, done.failure.reason) == ("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE")
+    assert done.attempts == run.SHORTAGES
+    desk.kind.fault = None
+    assert ended(service, service.submit(SHORT, "").job_id).state is JobState.SUCCEEDED
+
+
+@pytest.mark.usefixtures("at_once")
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EMFILE, errno.EIO])
+def test_a_full_disk_or_too_many_files_fail_no_job_however_long_it_lasts(
+    desk: Desk, number: int
+) -> None:
+    service = desk.started()
+    desk.kind.fault = OSError(number, "short")
+    name = service.submit(SHORT, "").job_id
+    wait_until(lambda: service.get(name).attempts > run.SHORTAGES + 1)
+    desk.kind.fault = None
+    assert ended(service, name).state is JobState.SUCCEEDED
+
+
+class Unbearable(Counting):
+    name = "unbearable"  # the number of starts is that of a kind, from its first service on
+
+
+@pytest.mark.usefixtures("at_once")
+def test_a_job_that_no_host_can_bear_is_given_up(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 3
+    monkeypatch.setattr(runner, "MAX_STARTS", most)
+    desk.kind = Unbearable()
+    service = desk.started()
+    desk.kind.fault = Unavailable("the engine is closed")
+    done = ended(service, service.submit(SHORT, "").job_id)
+    assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
+    assert done.attempts == most + 2
+
+
+def test_a_state_folder_whose_name_was_lost_gets_another(tmp_path: Path) -> None:
+    (tmp_path / "name").touch()
+    folder = StateFolder(tmp_path)
+    name = folder.claim()
+    folder.release()
+    assert name
+    assert StateFolder(tmp_path).claim() == name
+
+
+def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
+    with pytest.raises(FailedPrecondition, match="cannot use the state folder"):
+        StateFolder(tmp_path / "none").claim()
+
+
+@pytest.mark.process
+def test_a_name_whose_holder_beats_is_refused_and_free_once_it_has_left(either: Desk) -> None:
+    first = either.started(executor_id="here")
+    (other := either.folder / "other").mkdir()
+    with pytest.raises(FailedPrecondition, match="--executor-id") as refused:
+        either.service(executor_id="here", state_dir=other).start()
+    assert refused.value.reason == "EXECUTOR_ID_TAKEN"
+    first.stop()
+    assert either.started(executor_id="here", state_dir=other).list(0, 1) == []

@@ -14,6 +14,7 @@ from acpc_server.models import (
     check_history,
     load_checkpoint,
 )
+from installed_package import install_module
 from public_checkpoint import write_checkpoint
 from torch import Tensor
 
@@ -58,14 +59,8 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     """Puts a distribution with the given entry points on sys.path."""
 
     def write(**entries: str) -> None:
-        site = tmp_path / "site"
-        info = site / "acpc_linear-1.0.dist-info"
-        info.mkdir(parents=True)
-        (site / "acpc_linear.py").write_text(PLUGIN)
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acpc-linear\nVersion: 1.0\n")
-        lines = "".join(f"{name} = {value}\n" for name, value in entries.items())
-        (info / "entry_points.txt").write_text(f"[acpc.model_families]\n{lines}")
-        monkeypatch.syspath_prepend(str(site))
+        install_module(tmp_path / "site", "acpc_linear", PLUGIN, "acpc.model_families", **entries)
+        monkeypatch.syspath_prepend(str(tmp_path / "site"))
         monkeypatch.delitem(sys.modules, "acpc_linear", raising=False)
 
     return write

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 
 CPU = torch.device("cpu")
 Edit = Callable[[Config], None]
+State = dict[str, Tensor]
+Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def other_widths(config: Config) -> None:
@@ -41,26 +43,35 @@ def mask_token(config: Config) -> None:
     del config["encoder"]["use_mask_token"]
 
 
-VARIANTS: list[Edit] = [lambda config: None, other_widths, layer_norm_heads, no_heads, mask_token]
-IDS = ["plain", "other_widths", "layer_norm_heads", "no_heads", "mask_token"]
+def plain(_config: Config) -> None:
+    """As it is published."""
+
+
+VARIANTS: list[Edit] = [plain, other_widths, layer_norm_heads, no_heads, mask_token]
 
 
 def load_pair(
-    root: Path, config: Config, seed: int = 0
-) -> tuple[FrozenWorldModel, dict[str, np.ndarray[Any, np.dtype[np.float64]]]]:
-    state = random_state_dict(config, seed)
-    write_checkpoint(root / "run", config, state)
+    root: Path, config: Config, stored: State | None = None
+) -> tuple[FrozenWorldModel, dict[str, Array]]:
+    """A model, and its weights for the loops."""
+    stored = stored or random_state_dict(config)
+    write_checkpoint(root / "run", config, stored)
     model = load_checkpoint(root, "run", device=CPU)
-    return model, {name: tensor.double().numpy() for name, tensor in state.items()}
+    return model, {name: tensor.double().numpy() for name, tensor in stored.items()}
 
 
-def relative_error(found: Tensor, wanted: np.ndarray[Any, np.dtype[np.float64]]) -> float:
+def rolled(state: dict[str, Array], config: Config, history: Tensor, blocks: Tensor) -> Array:
+    pairs = zip(history.double().numpy(), blocks.double().numpy(), strict=True)
+    return np.stack([reference.rollout(state, config, h, b) for h, b in pairs])
+
+
+def relative_error(found: Tensor, wanted: Array) -> float:
     assert found.shape == wanted.shape
     return float(np.linalg.norm(found.double().numpy() - wanted) / np.linalg.norm(wanted))
 
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
-@pytest.mark.parametrize("edit", VARIANTS, ids=IDS)
+@pytest.mark.parametrize("edit", VARIANTS)
 def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
     config = public_config(family=family, block_dim=6)
     edit(config)
@@ -80,14 +91,8 @@ def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
     assert relative_error(actions, embedded) <= 1e-5
 
     history = torch.randn(2, 3, model.card.latent_dim, generator=generator)
-    predicted = rollout(model, history, blocks)
-    rolled = np.stack(
-        [
-            reference.rollout(state, config, h, b)
-            for h, b in zip(history.double().numpy(), blocks.double().numpy(), strict=True)
-        ]
-    )
-    assert relative_error(predicted, rolled) <= 1e-5
+    wanted = rolled(state, config, history, blocks)
+    assert relative_error(rollout(model, history, blocks), wanted) <= 1e-5
 
 
 def make_faint(state: dict[str, Tensor]) -> None:
@@ -101,24 +106,22 @@ def make_faint(state: dict[str, Tensor]) -> None:
             tensor[width : 2 * width] = tensor[4 * width : 5 * width] = -1 + 1e-3
 
 
-@pytest.mark.parametrize("edit", [VARIANTS[0], layer_norm_heads], ids=["batch", "layer"])
+@pytest.mark.parametrize("edit", [plain, layer_norm_heads])
 def test_every_epsilon_counts(tmp_path: Path, edit: Edit) -> None:
     """A normalisation with another epsilon would be far outside the tolerance here."""
     config = public_config()
     edit(config)
     stored = random_state_dict(config)
     make_faint(stored)
-    write_checkpoint(tmp_path / "run", config, stored)
-    model = load_checkpoint(tmp_path, "run", device=CPU)
-    state = {name: tensor.double().numpy() for name, tensor in stored.items()}
+    model, state = load_pair(tmp_path, config, stored)
     generator = torch.Generator().manual_seed(4)
     frames = torch.randn(2, 3, 28, 28, generator=generator)
     wanted = reference.encode(state, config, frames.double().numpy())
     assert relative_error(model.encode(frames), wanted) <= 1e-5
     history = 1e-3 * torch.randn(1, 3, 16, generator=generator)
     blocks = torch.randn(1, 3, 10, generator=generator)
-    rolled = reference.rollout(state, config, history[0].double().numpy(), blocks[0].numpy())
-    assert relative_error(rollout(model, history, blocks)[0], rolled) <= 1e-5
+    wanted = rolled(state, config, history, blocks)
+    assert relative_error(rollout(model, history, blocks), wanted) <= 1e-5
 
 
 @pytest.mark.parametrize("norm", [None, "torch.nn.LayerNorm", "torch.nn.BatchNorm1d"])
@@ -132,7 +135,7 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     state = random_state_dict(config)
     if norm is None:
         state = {k: v for k, v in state.items() if not k.startswith("projector.net.1.")}
-    write_checkpoint(tmp_path / "run", config, state)
+    model, arrays = load_pair(tmp_path, config, state)
     head = nn.Sequential(
         nn.Linear(24, 32),
         {None: nn.Identity(), "torch.nn.LayerNorm": nn.LayerNorm(32, eps=0.25)}.get(
@@ -144,12 +147,10 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     prefix = "projector.net."
     head.load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
     frames = torch.randn(2, 3, 28, 28)
-    arrays = {name: tensor.double().numpy() for name, tensor in state.items()}
     cls = [reference.encode_frame(arrays, config["encoder"], f) for f in frames.double().numpy()]
     with torch.no_grad():
         wanted = head.double()(torch.from_numpy(np.stack(cls))).numpy()
-    found = load_checkpoint(tmp_path, "run", device=CPU).encode(frames)
-    assert relative_error(found, wanted) < 1e-5
+    assert relative_error(model.encode(frames), wanted) < 1e-5
 
 
 @pytest.mark.slow
@@ -164,5 +165,5 @@ def test_paper_size(tmp_path: Path) -> None:
     latent = model.encode(frame)
     assert relative_error(latent, reference.encode(state, config, frame.double().numpy())) <= 1e-5
     blocks = torch.randn(1, 2, 10, generator=generator)
-    rolled = reference.rollout(state, config, latent.double().numpy(), blocks[0].double().numpy())
-    assert relative_error(rollout(model, latent[None], blocks)[0], rolled) <= 1e-5
+    wanted = rolled(state, config, latent[None], blocks)
+    assert relative_error(rollout(model, latent[None], blocks), wanted) <= 1e-5

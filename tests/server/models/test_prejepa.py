@@ -34,10 +34,21 @@ NO_PROPRIO = dataclasses.replace(TINY, slots={"action": (6, 10)})
 SHORT = dataclasses.replace(TINY, history=2)
 
 
-def loaded(root: Path, sizes: Sizes) -> tuple[FrozenWorldModel, nn.Module]:
-    network = public_prejepa(sizes)
-    write_prejepa(root / "run", sizes, network)
-    return load_checkpoint(root, "run", device=CPU), network
+@pytest.fixture(scope="module")
+def tiny() -> nn.Module:
+    return public_prejepa(TINY)
+
+
+@pytest.fixture
+def root(tmp_path: Path, tiny: nn.Module) -> Path:
+    """Holds the tiny checkpoint, ``run``."""
+    write_prejepa(tmp_path / "run", TINY, tiny)
+    return tmp_path
+
+
+@pytest.fixture
+def model(root: Path) -> FrozenWorldModel:
+    return load_checkpoint(root, "run", device=CPU)
 
 
 def inputs(sizes: Sizes, history: int, seed: int = 1) -> dict[str, Tensor]:
@@ -87,7 +98,9 @@ def test_agrees_with_the_public_classes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sizes: Sizes, wide: bool, history: int
 ) -> None:
     """Latents, rollouts longer than the window and costs; each patch keeps its own proprio."""
-    model, network = loaded(tmp_path, sizes)
+    network = public_prejepa(sizes)
+    write_prejepa(tmp_path / "run", sizes, network)
+    model = load_checkpoint(tmp_path, "run", device=CPU)
     # Upstream resizes the positions of the backbone in float32, whatever the rest is in.
     tolerance, dtype = (1e-7, torch.float64) if wide else (1e-4, torch.float32)
     if wide:
@@ -114,22 +127,22 @@ def test_agrees_with_the_public_classes(
     assert off(costs, wanted["cost"][0]) <= tolerance
 
 
-@pytest.mark.parametrize("sizes", [TINY, NO_PROPRIO], ids=["proprio", "no-proprio"])
-def test_conforms(tmp_path: Path, sizes: Sizes) -> None:
-    model, _ = loaded(tmp_path, sizes)
-    assert not any(check_model(model).values())
+def test_conforms(tmp_path: Path, model: FrozenWorldModel) -> None:
+    write_prejepa(tmp_path / "bare", NO_PROPRIO, public_prejepa(NO_PROPRIO))
+    for one in (model, load_checkpoint(tmp_path, "bare", device=CPU)):
+        assert not any(check_model(one).values())
 
 
-def test_frames_must_make_the_predictors_patches(tmp_path: Path) -> None:
-    model, _ = loaded(tmp_path, TINY)
+def test_frames_must_make_the_predictors_patches(model: FrozenWorldModel) -> None:
     with pytest.raises(InvalidArgument, match=r"3 x 4 patches .* takes 3 x 3; give square"):
         model.encode(torch.zeros(1, 3, 42, 56))
 
 
-def test_older_names_and_a_backbone_file(tmp_path: Path) -> None:
+def test_older_names_and_a_backbone_file(
+    tmp_path: Path, tiny: nn.Module, model: FrozenWorldModel
+) -> None:
     """DINOv2 as Hugging Face publishes it, with the names of transformers 4.x, beside the rest."""
-    model, network = loaded(tmp_path, TINY)
-    state = network.state_dict()
+    state = tiny.state_dict()
     old = {"attention.q_proj": "attention.attention.query",
            "attention.k_proj": "attention.attention.key",
            "attention.v_proj": "attention.attention.value",
@@ -161,11 +174,10 @@ def test_older_names_and_a_backbone_file(tmp_path: Path) -> None:
             load_checkpoint(tmp_path, "apart", device=CPU)
 
 
-def test_the_weight_of_proprioception(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_weight_of_proprioception(root: Path, model: FrozenWorldModel) -> None:
     """A square of the proprio slot counts as acpc.json says; predictions do not change."""
-    model, _ = loaded(tmp_path, TINY)
-    (tmp_path / "run/acpc.json").write_text('{"proprio_weight": 4.0}')
-    heavy = load_checkpoint(tmp_path, "run", device=CPU)
+    (root / "run/acpc.json").write_text('{"proprio_weight": 4.0}')
+    heavy = load_checkpoint(root, "run", device=CPU)
     assert heavy.card.digest != model.card.digest
     info, blocks = inputs(TINY, 2), torch.randn(3, 5, 6)
     light, weighed = (
@@ -182,59 +194,38 @@ BACKBONE = {"_target_": "stable_worldmodel.wm.prejepa.module.create_backbone"}
 # A key of the config, its value, and words of the answer.
 HOSTILE: list[tuple[str, object, str]] = [
     (f"{SLOTS}.action", DROP, r"extra_encoders\.modules: no action slot"),
-    (
-        "predictor.dim",
-        43,
-        r"predictor\.dim: 43, but the backbone's width 24 \+ proprio 10 \+ action 10 is 44",
-    ),
+    ("predictor.dim", 43,
+        r"predictor\.dim: 43, but the backbone's width 24 \+ proprio 10 \+ action 10 is 44"),
     ("predictor.num_patches", 8, "num_patches: 8 is no square"),
     ("history_size", 4, "history_size: 4, but the predictor has"),
     (f"{SLOTS}.state", TINY.config["extra_encoders"]["modules"]["action"], rf"{SLOTS}\.state"),
-    (
-        f"{SLOTS}.action.in_chans",
-        7,
-        r"extra_encoders\.action\.patch_embed\.weight: shape \(10, 6, 1\), but .* \(10, 7, 1\)",
-    ),
-    (
-        "encoder",
-        BACKBONE | {"name": "dinov3_small"},
-        r"encoder\.name: 'dinov3_small' is not a backbone the server has; nothing was downloaded",
-    ),
-    (
-        "encoder",
-        {"_target_": "os.system", "name": "true"},
-        r"encoder\._target_: 'os\.system' is not a known target",
-    ),
+    (f"{SLOTS}.action.in_chans", 7,
+        r"extra_encoders\.action\.patch_embed\.weight: shape \(10, 6, 1\), but .* \(10, 7, 1\)"),
+    ("encoder", BACKBONE | {"name": "dinov3_small"},
+        r"encoder\.name: 'dinov3_small' is not a backbone the server has; nothing was downloaded"),
+    ("encoder", {"_target_": "os.system", "name": "true"},
+        r"encoder\._target_: 'os\.system' is not a known target"),
     ("encoder.config.num_attention_heads", 5, "5 heads do not divide the width 24"),
     (f"{SLOTS}.action.tubelet_size", 2, rf"{SLOTS}\.action\.tubelet_size"),
     ("decoder", {"_target_": "x"}, "decoder"),
-]
+    # A tensor of the weights.
+    ("predictor.transformer.layers.1.0.bias", torch.ones(1, 1, 27, 27), "not causal between"),
+    ("predictor.transformer.layers.1.0.bias", torch.ones(1, 1, 9, 9), "shape"),
+    ("backbone.layernorm.weight", None, "missing"),
+    ("backbone.encoder.layer.7.norm1.weight", torch.ones(24), "no such tensor"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("key", "value", "words"), HOSTILE)
-def test_hostile_configs_are_named(tmp_path: Path, key: str, value: object, words: str) -> None:
-    loaded(tmp_path, TINY)
-    config = TINY.config
-    set_at(config, key, value)
-    (tmp_path / "run/config.json").write_text(json.dumps(config))
-    with pytest.raises(UnsafeCheckpoint, match=words):
-        load_checkpoint(tmp_path, "run", device=CPU)
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "words"),
-    [
-        ("predictor.transformer.layers.1.0.bias", torch.ones(1, 1, 27, 27), "not causal between"),
-        ("predictor.transformer.layers.1.0.bias", torch.ones(1, 1, 9, 9), "shape"),
-        ("backbone.layernorm.weight", None, "missing"),
-        ("backbone.encoder.layer.7.norm1.weight", torch.ones(24), "no such tensor"),
-    ],
-)
-def test_hostile_weights_are_named(
-    tmp_path: Path, name: str, value: Tensor | None, words: str
+def test_hostile_configs_and_weights_are_named(
+    root: Path, tiny: nn.Module, key: str, value: object, words: str
 ) -> None:
-    _, network = loaded(tmp_path, TINY)
-    state = {**network.state_dict(), name: value}
-    torch.save({k: v for k, v in state.items() if v is not None}, tmp_path / "run/weights.pt")
+    if value is None or isinstance(value, Tensor):
+        state = {**tiny.state_dict(), key: value}
+        torch.save({k: v for k, v in state.items() if v is not None}, root / "run/weights.pt")
+    else:
+        config = TINY.config
+        set_at(config, key, value)
+        (root / "run/config.json").write_text(json.dumps(config))
     with pytest.raises(UnsafeCheckpoint, match=words):
-        load_checkpoint(tmp_path, "run", device=CPU)
+        load_checkpoint(root, "run", device=CPU)

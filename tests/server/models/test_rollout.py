@@ -75,35 +75,27 @@ def test_misfits_are_named(
 
 @pytest.mark.parametrize("history", [1, 2, 3])
 @pytest.mark.parametrize("horizon", [1, 2, 5])
+@pytest.mark.parametrize("own_unroll", [True, False])
 def test_a_pool_is_every_history_under_every_candidate(
-    model: FrozenWorldModel, history: int, horizon: int
+    model: FrozenWorldModel, history: int, horizon: int, own_unroll: bool
 ) -> None:
-    """Sharing work over views, candidates and steps changes no prediction."""
+    """Sharing work over pools, views, candidates and steps changes no prediction."""
     generator = torch.Generator().manual_seed(history)
-    histories = torch.randn(3, history, model.card.latent_dim, generator=generator)
-    past = torch.randn(history - 1, model.card.action_block_dim, generator=generator)
-    candidates = torch.randn(4, horizon, model.card.action_block_dim, generator=generator)
-    pool = rollout_pool(model, histories, past, candidates[None])  # (3, 4, horizon, dim)
-    assert pool.shape == (3, 4, horizon, model.card.latent_dim)
-    for v, view in enumerate(histories):
-        for j, candidate in enumerate(candidates):
-            alone = rollout(model, view[None], torch.cat([past, candidate])[None])
-            torch.testing.assert_close(pool[v, j], alone[0], rtol=2e-5, atol=1e-5)
-
-
-def test_histories_in_a_row_may_share_a_pool(model: FrozenWorldModel) -> None:
-    """Of a family with its own unroll and of one without."""
-    width = model.card.action_block_dim
-    histories = torch.randn(6, 2, model.card.latent_dim)
-    past, pools = torch.randn(2, 1, width), torch.randn(2, 4, 5, width)
-    alone = [
-        rollout_pool(model, histories[3 * i : 3 * i + 3], past[i], pools[i : i + 1])
-        for i in range(2)
-    ]
-    assert not isinstance(OneStep(model), Unrolls)
-    for family in (model, OneStep(model)):
-        together = rollout_pool(family, histories, past, pools)
-        torch.testing.assert_close(together, torch.cat(alone), rtol=1e-4, atol=1e-5)
+    card, family = model.card, model if own_unroll else OneStep(model)
+    assert isinstance(family, Unrolls) == own_unroll
+    histories = torch.randn(6, history, card.latent_dim, generator=generator)
+    past = torch.randn(2, history - 1, card.action_block_dim, generator=generator)
+    pools = torch.randn(2, 4, horizon, card.action_block_dim, generator=generator)
+    together = rollout_pool(family, histories, past, pools)  # (6, 4, horizon, dim)
+    assert together.shape == (6, 4, horizon, card.latent_dim)
+    blocks = torch.cat([past[:, None].expand(-1, 4, -1, -1), pools], dim=2)
+    for v, view in enumerate(histories):  # the first three are those of the first pool
+        alone = rollout(model, view[None].expand(4, -1, -1), blocks[v // 3])
+        torch.testing.assert_close(together[v], alone, rtol=1e-4, atol=1e-5)
+    for one in (0, 1):
+        rows = slice(3 * one, 3 * one + 3)
+        found = rollout_pool(family, histories[rows], past[one], pools[one : one + 1])
+        torch.testing.assert_close(found, together[rows], rtol=1e-4, atol=1e-5)
 
 
 class OneStep:

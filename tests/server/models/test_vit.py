@@ -44,11 +44,9 @@ def public_vit(geometry: dict[str, int], mask_token: bool = False) -> nn.Module:
     return model.eval()
 
 
-def our_vit(
-    geometry: dict[str, int], state: dict[str, Tensor] | None = None, mask_token: bool = False
-) -> ViT:
+def our_vit(geometry: dict[str, int], state: dict[str, Tensor] | None = None) -> ViT:
     target = "stable_pretraining.backbone.utils.vit_hf"
-    keys = {"_target_": target, **geometry, "use_mask_token": mask_token}
+    keys = {"_target_": target, **geometry, "use_mask_token": False}
     model = ViT(EncoderConfig.model_validate(keys))
     if state is not None:
         model.load_state_dict(state)
@@ -76,21 +74,16 @@ def test_encoder_at_any_frame_size(size: tuple[int, int]) -> None:
 
 
 @LOADS
-@pytest.mark.parametrize("mask_token", [False, True])
 @torch.inference_mode()
-def test_names_of_both_generations(mask_token: bool) -> None:
+def test_names_of_both_generations() -> None:
     """5.x names are ours, and 4.x names map onto them."""
-    public = public_vit(SMALL, mask_token)
+    public = public_vit(SMALL, mask_token=True)
     state = {f"encoder.{name}": tensor for name, tensor in public.state_dict().items()}
     old = with_old_names(state)
     assert "encoder.encoder.layer.0.attention.attention.query.weight" in old
     renamed = rename_old_layers(old, "weights.pt")
     assert renamed.keys() == state.keys()
-    stripped = {name.removeprefix("encoder."): tensor for name, tensor in renamed.items()}
-    frames = torch.randn(2, 3, 32, 32)
-    wanted = public(frames, interpolate_pos_encoding=True).last_hidden_state[:, 0]
-    found = our_vit(SMALL, stripped, mask_token)(frames)
-    assert relative_error(found, wanted) <= 1e-5
+    assert all(torch.equal(renamed[name], state[name]) for name in state)
 
 
 @LOADS

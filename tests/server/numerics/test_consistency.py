@@ -2,6 +2,7 @@
 
 import inspect
 import math
+from collections.abc import Callable
 
 import numpy as np
 import numpy_reference as reference
@@ -82,11 +83,9 @@ def test_error_bound_is_attained_on_a_ray(s: float, t: float) -> None:
     unit = torch.tensor([[0.6, 0.0], [0.0, 0.8]], dtype=torch.float64)
     weights = horizon_weights((), 2)
     errors = [prediction_error(k * unit, torch.zeros_like(unit), weights) for k in (s, t)]
-    drift = error_drift(*errors).item()
-    assert drift == pytest.approx(abs(t - s) * math.sqrt(0.5), rel=1e-15)
-    assert drift == pytest.approx(
-        acpc(step_distances(s * unit, t * unit), weights).item(), rel=1e-15
-    )
+    bound = acpc(step_distances(s * unit, t * unit), weights).item()
+    assert error_drift(*errors).item() == pytest.approx(bound, rel=1e-15)
+    assert bound == pytest.approx(abs(t - s) * math.sqrt(0.5), rel=1e-15)
 
 
 @given(rollouts(2))
@@ -100,22 +99,35 @@ def test_last_displacement_is_at_most_acpc_over_root_weight(
     assert last.item() <= acpc(distances, weights).item() * (1 + 1e-14)
 
 
-def test_encoder_shift_stacks_the_whole_history() -> None:
-    generator = torch.Generator().manual_seed(1)
-    clean = torch.randn(3, 4, generator=generator)
-    views = torch.randn(5, 3, 4, generator=generator)
-    expected = [reference.encoder_shift(clean.numpy(), view.numpy()) for view in views]
-    np.testing.assert_allclose(encoder_shift(clean[None], views).numpy(), expected, rtol=1e-14)
+Measure = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+WIDE = 360_000
 
 
-def test_leading_axes_broadcast_over_views() -> None:
+@pytest.mark.parametrize("measure", [step_distances, encoder_shift])
+def test_leading_axes_broadcast_over_views(measure: Measure) -> None:
+    """Distances keep the steps; the encoder's shift stacks the whole history."""
     generator = torch.Generator().manual_seed(2)
     clean = torch.randn(2, 1, 3, 4, generator=generator)
     views = torch.randn(2, 5, 3, 4, generator=generator)
-    distances = step_distances(clean, views)
-    assert distances.shape == (2, 5, 3)
-    expected = reference.step_distances(clean[1, 0].numpy(), views[1, 4].numpy())
-    np.testing.assert_allclose(distances[1, 4].numpy(), expected, rtol=1e-14)
+    found, by_loops = measure(clean, views), getattr(reference, measure.__name__)
+    expected = [
+        [by_loops(x[0].numpy(), y.numpy()) for y in ys] for x, ys in zip(clean, views, strict=True)
+    ]
+    np.testing.assert_allclose(found, expected, rtol=1e-14)
+
+
+@pytest.mark.parametrize("measure", [step_distances, encoder_shift])
+@pytest.mark.parametrize("shapes", [((1, 2, 3), (2, 2, 3)), ((3,), (4, 3)), ((5, 3), (3,))])
+def test_distances_of_many_coordinates_are_those_of_each(
+    measure: Measure, shapes: tuple[tuple[int, ...], ...]
+) -> None:
+    """More than are measured at once."""
+    pools = [torch.linspace(-1, 2, math.prod(x) * WIDE).reshape(*x, WIDE) for x in shapes]
+    found = measure(*pools)
+    clean, perturbed = torch.broadcast_tensors(*pools)
+    for index in np.ndindex(clean.shape[:-2]):
+        alone = measure(clean[index], perturbed[index])
+        torch.testing.assert_close(found[index], alone, rtol=1e-14, atol=0.0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -179,18 +191,3 @@ def test_the_drift_never_exceeds_its_bound_even_where_rounding_dominates(
     bound = drift_bound(pair, clean, perturbed, horizon=horizon, dim=dim)
     assert error_drift(clean, perturbed) <= bound
     assert bound <= pair + 1e-9 * (clean + perturbed + pair)
-
-
-@pytest.mark.parametrize(
-    "shapes", [((1, 5, 3, 7), (4, 5, 3, 7)), ((3, 7), (6, 3, 7)), ((9, 3, 7), (3, 7))]
-)
-def test_distances_of_many_coordinates_are_taken_a_piece_at_a_time(
-    monkeypatch: pytest.MonkeyPatch, shapes: tuple[tuple[int, ...], tuple[int, ...]]
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    clean, perturbed = (torch.randn(shape, generator=generator) for shape in shapes)
-    measures = step_distances, encoder_shift
-    whole = [measure(clean, perturbed) for measure in measures]
-    monkeypatch.setattr("acpc_server.numerics.consistency._PIECE", 10)
-    for measure, wanted in zip(measures, whole, strict=True):
-        torch.testing.assert_close(measure(clean, perturbed), wanted, rtol=1e-14, atol=0.0)

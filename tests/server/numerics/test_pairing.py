@@ -7,9 +7,7 @@ import numpy as np
 import numpy_reference as reference
 import pytest
 import torch
-from acpc.datasets import median_split_labels
 from acpc_server.errors import InvalidArgument
-from acpc_server.numerics import pairing
 from acpc_server.numerics.pairing import SkipReason, off_diagonal_quantile, pair_different_labels
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -44,19 +42,6 @@ def test_radius_is_the_quantile_of_all_off_diagonal_distances(
     listed = [math.dist(a, b) for a, b in itertools.permutations(states, 2)]
     actual = off_diagonal_quantile(torch.from_numpy(states), quantile)
     assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
-
-
-@pytest.mark.parametrize("entries", [16, 30 * 7, 2**9, 2**30])
-def test_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch, entries: int) -> None:
-    """Nor does room for a tenth of the distances, which takes several passes."""
-    states = torch.randn(30, 7, generator=torch.Generator().manual_seed(3)).double()
-    labels = torch.from_numpy(median_split_labels(states[:, 2:5].numpy()))
-    partner, radius = reference.pairing(states.numpy(), labels.tolist())
-    monkeypatch.setattr(pairing, "_BLOCK_ENTRIES", entries)
-    monkeypatch.setattr(pairing, "ROOM", 50)
-    blocked = pair_different_labels(states, labels)
-    assert blocked.partner.tolist() == partner
-    assert blocked.radius == pytest.approx(radius, rel=1e-14)
 
 
 def test_a_scan_can_be_ended_between_blocks() -> None:
@@ -102,16 +87,17 @@ def test_pairs_do_not_depend_on_a_shift_of_the_states(states: np.ndarray) -> Non
     )
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_states_that_are_not_finite_are_refused(value: float) -> None:
-    states = torch.tensor([[0.0, 1.0], [2.0, value]], dtype=torch.float64)
-    with pytest.raises(InvalidArgument, match="endpoint_states: row 1 holds NaN or infinity"):
-        pair_different_labels(states, torch.tensor([0, 1]))
-
-
-def test_too_few_anchors_are_refused() -> None:
-    with pytest.raises(InvalidArgument, match="has 1 rows"):
-        off_diagonal_quantile(torch.zeros(1, 2, dtype=torch.float64), 0.35)
+@pytest.mark.parametrize(
+    ("states", "words"),
+    [
+        *(([[0.0, 1.0], [2.0, x]], "row 1 holds NaN or infinity") for x in (math.nan, math.inf)),
+        ([[0.0, 1.0]], "has 1 rows"),
+    ],
+)
+def test_states_without_distances_are_refused(states: list[list[float]], words: str) -> None:
+    labels = torch.arange(len(states))
+    with pytest.raises(InvalidArgument, match=f"endpoint_states: {words}"):
+        pair_different_labels(torch.tensor(states, dtype=torch.float64), labels)
 
 
 def test_tiles_of_wide_rows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,18 +110,25 @@ def test_tiles_of_wide_rows_take_bounded_memory(monkeypatch: pytest.MonkeyPatch)
         return cdist(rows, others, **options)
 
     monkeypatch.setattr(torch, "cdist", watched)
-    monkeypatch.setattr("acpc_server.numerics.pairing._TILE_ENTRIES", 2**13)
-    points = torch.zeros(70, 2**8)  # in float32, as latents are
-    points[:, 0] = torch.arange(70)
-    assert off_diagonal_quantile(points, 1.0) == 69.0
-    assert len(sides) == 6
-    assert max(sides) <= 2**16
+    points = torch.zeros(35, 2**18)  # in float32, as latents are
+    points[:, 0] = torch.arange(35)
+    assert off_diagonal_quantile(points, 1.0) == 34.0
+    assert len(sides) == 3
+    assert max(sides) <= 2**26
 
 
-def test_a_thousand_points_are_paired_as_by_brute_force(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Many more distances than are kept; a grid, so that thousands of them are equal."""
-    monkeypatch.setattr(pairing, "ROOM", 2**17)
-    generator, count = np.random.default_rng(5), 1001
+def test_more_distances_than_are_kept_have_their_quantile() -> None:
+    """Of the numbers from 0 to n - 1 in another order, n - k pairs lie k apart."""
+    count = 5800
+    points = torch.randperm(count, generator=torch.Generator().manual_seed(3))[:, None].double()
+    at_most = np.cumsum(np.arange(count - 1, 0, -1))  # pairs at most 1, 2 and on apart
+    rank = math.floor(0.35 * (2 * at_most[-1] - 1))
+    assert off_diagonal_quantile(points, 0.35) == 1 + np.searchsorted(2 * at_most, rank, "right")
+
+
+def test_a_thousand_points_are_paired_as_by_brute_force() -> None:
+    """In several tiles and blocks; a grid, so that thousands of distances are equal."""
+    generator, count = np.random.default_rng(5), 1101
     states = generator.integers(0, 40, (count, 2)).astype(np.float64)
     labels = generator.integers(0, 3, count)
     between = np.hypot(*(states[:, None] - states[None]).transpose(2, 0, 1))

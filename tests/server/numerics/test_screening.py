@@ -25,6 +25,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 ANCHORS, DRAWS, HORIZON, WIDTH = 12, 3, 8, 5
+ONE = torch.ones(1, dtype=torch.float64)
 
 
 @pytest.fixture
@@ -80,17 +81,8 @@ def test_step_radius_is_each_steps_distance_in_units_of_motion(latents: torch.Ge
             assert found[anchor, step].item() == pytest.approx(expected, rel=1e-14)
 
 
-def test_no_eligible_anchor_is_refused() -> None:
-    check_eligible(1, 9)
-    with pytest.raises(FailedPrecondition, match="none of the 9 anchors has a nearby anchor"):
-        check_eligible(0, 9)
-
-
 def test_a_motionless_anchor_is_divided_by_the_stabiliser() -> None:
-    radius = normalised_radius(
-        torch.tensor([[2.0]], dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
-    )
-    assert radius.item() == 2.0 / 1e-8
+    assert normalised_radius(2 * ONE[None], 0 * ONE).item() == 2.0 / 1e-8
 
 
 def test_different_state_distance_is_the_papers(latents: torch.Generator) -> None:
@@ -118,16 +110,11 @@ def test_separation_rate_counts_eligible_anchors(
     assert actual == reference.separation_rate(distances, ir_raw, margin)
 
 
-def test_separation_is_strict() -> None:
-    boundary = 0.25 + 0.10
-    distances = [boundary, math.nextafter(boundary, math.inf), math.nan]
-    assert separation_rate(torch.tensor(distances, dtype=torch.float64), 0.25, 0.10) == 0.5
-
-
-def test_thresholds_meet_counts_exactly() -> None:
+def test_separation_is_strict_and_counts_are_exact() -> None:
     """95 of 100 separated pairs is 0.95, not a rounding below it."""
-    distances = torch.tensor([1.0] * 95 + [0.0] * 5, dtype=torch.float64)
-    assert separation_rate(distances, 0.2, 0.1) >= 0.95
+    boundary = 0.25 + 0.10
+    distances = [math.nextafter(boundary, math.inf)] * 95 + [boundary] * 5 + [math.nan]
+    assert separation_rate(torch.tensor(distances, dtype=torch.float64), 0.25, 0.10) == 0.95
 
 
 def test_median_latent_distance_is_over_all_pairs(latents: torch.Generator) -> None:
@@ -147,8 +134,8 @@ def test_predictions_that_are_not_finite_are_refused(broken: float) -> None:
         different_state_distance(rollouts, torch.zeros(2, 1, 1), horizon_weights((), 1), scale)
 
 
-ONE = torch.ones(1, dtype=torch.float64)
 REFUSED: list[tuple[Callable[[], object], type[Exception], str]] = [
+    (lambda: check_eligible(0, 9), FailedPrecondition, "none of the 9 anchors has a nearby anchor"),
     (lambda: transitions(torch.zeros(3, 1, 4)), InvalidArgument, "motion needs at least 2"),
     (lambda: invariance_radius(ONE.new_zeros(3, 0), 0.9), InvalidArgument, "at least 1 draw"),
     (lambda: invariance_radius(ONE.new_zeros(0, 3), 0.9), InvalidArgument, "give more anchors"),

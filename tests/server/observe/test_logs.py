@@ -106,6 +106,4 @@ def test_a_terminal_gets_plain_lines(capsys: pytest.CaptureFixture[str]) -> None
     configure_logs("INFO", "console")
     structlog.get_logger("acpc.test").info("own", number=1)
     (line,) = capsys.readouterr().err.splitlines()
-    assert "own" in line
-    assert "number=1" in line
-    assert not line.startswith("{")
+    assert "own" in line and "number=1" in line and not line.startswith("{")

@@ -1,12 +1,10 @@
 """The table of perturbations, specifications and plug-ins."""
 
 import hashlib
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
-import processes
 import pytest
 import torch
 from acpc.contract import (
@@ -17,6 +15,7 @@ from acpc.contract import (
 )  # fmt: skip
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.perturb import is_stochastic, perturb_frames, perturbation
+from installed_package import install_module
 from pydantic import BaseModel, Field
 
 KEY = {"seed": 1, "anchor": 2, "draw": 3}
@@ -32,34 +31,14 @@ fade = Perturbation("{name}", Fade, False, lambda frames, p, generator: frames *
 wrong_name = Perturbation("else", Fade, False, lambda frames, p, generator: frames)
 not_one = 3
 """
-# Every kind in a new process; prints the modules that only drawing has loaded.
-FRESH = """
-import sys
-import torch
-from acpc.contract import KINDS, example, parse
-from acpc_server.perturb import perturb_frames
-
-apart = {"registered", "composition", "given_views"}
-specs = [parse(example(cls)) for kind, cls in KINDS.items() if kind not in apart]
-before = set(sys.modules)
-for spec in specs:
-    perturb_frames(torch.rand(2, 3, 32, 32), spec, seed=1, anchor=2, draw=3)
-print(*sorted(set(sys.modules) - before))
-"""
 
 
 def install(
     folder: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str, package: str = "plug"
 ) -> None:
-    """A distribution as pip lays it out: a module and a dist-info folder on the path."""
     module = f"{package}_{name}"
-    (folder / f"{module}.py").write_text(PLUG_IN.format(name=name))
-    info = folder / f"{module}-1.0.dist-info"
-    info.mkdir()
-    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {module}\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text(
-        f"[acpc.perturbations]\n{name} = {target.format(module=module)}\n"
-    )
+    text, points = PLUG_IN.format(name=name), {name: target.format(module=module)}
+    install_module(folder, module, text, "acpc.perturbations", **points)
     monkeypatch.syspath_prepend(str(folder))
 
 
@@ -131,13 +110,6 @@ def test_an_installed_plug_in_is_found_by_name(
     assert torch.equal(perturb_frames(FRAMES, Registered(name="fade_good"), **KEY), FRAMES * 0.5)
 
 
-@pytest.mark.process
-def test_to_draw_loads_nothing() -> None:
-    """The device's thread draws, too, and all others wait for it."""
-    code = [sys.executable, "-c", FRESH]
-    assert processes.run(code, imported="acpc-server").stdout.split() == []
-
-
 @pytest.mark.parametrize(
     ("name", "target", "words"),
     [
@@ -145,38 +117,32 @@ def test_to_draw_loads_nothing() -> None:
         ("fade_attribute", "{module}:nothing", "cannot be loaded"),
         ("fade_number", "{module}:not_one", "must be a Perturbation with that name"),
         ("fade_name", "{module}:wrong_name", "must be a Perturbation with that name"),
+        ("fade_twice", "{module}:fade", "comes from 2 installed packages"),
     ],
 )
 def test_a_broken_plug_in_says_why(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, target: str, words: str
 ) -> None:
     install(tmp_path, monkeypatch, name, target)
+    if name == "fade_twice":
+        install(tmp_path, monkeypatch, name, target, package="other")
     with pytest.raises(FailedPrecondition, match=f"{name}.*{words}"):
         perturb_frames(FRAMES, Registered(name=name), **KEY)
 
 
-def test_two_packages_with_one_name_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    install(tmp_path, monkeypatch, "fade_twice", "{module}:fade")
-    install(tmp_path, monkeypatch, "fade_twice", "{module}:fade", package="other")
-    with pytest.raises(FailedPrecondition, match="comes from 2 installed packages"):
-        perturb_frames(FRAMES, Registered(name="fade_twice"), **KEY)
-
-
-def read(value: Mapping[str, object]) -> Perturbation:
-    return from_plain(Perturbation, value)
-
-
-def test_canonical_json_and_digest_are_frozen() -> None:
-    spec = read({"sigma": 0.08, "kind": "gaussian_noise"})
-    text = '{"kind":"gaussian_noise","sigma":0.08}'
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"sigma": 0.08, "kind": "gaussian_noise"}, '{"kind":"gaussian_noise","sigma":0.08}'),
+        ({"kind": "motion_blur", "length": 9}, '{"angle":0.0,"kind":"motion_blur","length":9.0}'),
+        ({"parameters": {"z": 1.0, "a": 2.0}, "name": "fog", "kind": "registered"},
+         '{"kind":"registered","name":"fog","parameters":{"a":2.0,"z":1.0}}'),
+    ],
+)  # fmt: skip
+def test_canonical_json_and_digest_are_frozen(value: Mapping[str, object], text: str) -> None:
+    spec = from_plain(Perturbation, value)
     assert spec.canonical_json == text
     assert spec.digest == hashlib.sha256(text.encode()).hexdigest()
-    motion = read({"kind": "motion_blur", "length": 9})
-    assert motion.canonical_json == '{"angle":0.0,"kind":"motion_blur","length":9.0}'
-    fog = Registered(name="fog", parameters={"z": 1.0, "a": 2.0})
-    assert fog.canonical_json == '{"kind":"registered","name":"fog","parameters":{"a":2.0,"z":1.0}}'
 
 
 @pytest.mark.parametrize(

@@ -7,36 +7,37 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import ExitStack
+from functools import partial
 from typing import Any
 
 import grpc
 import pytest
+import structlog
 import wire
+from acpc.v1 import anchor_service_pb2, checkpoint_service_pb2
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc.v1.checkpoint_service_pb2_grpc import CheckpointServiceStub
-from acpc_server.errors import NotFound, ResourceExhausted
+from acpc_server.access import Principal
+from acpc_server.errors import NotFound, ResourceExhausted, Unauthenticated
 from acpc_server.observe import Metrics, ServerHealth
-from acpc_server.rpc import Call, HealthService, Reflection
+from acpc_server.rpc import Call, HealthService, ReadLimit
 from acpc_server.rpc.door import MAX_REFUSED
 from attacks import ODD_HEADERS, PAIR
 from grpc._cython.cygrpc import ExecuteBatchError
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection_pb2
-from grpc_reflection.v1alpha.reflection_pb2_grpc import ServerReflectionStub
-from http2 import Connection, message
+from http2 import Connection
+from served_door import CHECKPOINTS, Held, channel, half_open, served
 from served_door import CHECKPOINTS as SERVICE
-from served_door import Held, channel, half_open, served
 from waiting import GENEROUS_SECONDS, wait_until
 
 pytestmark = pytest.mark.edge
 
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"]
-REFLECTION = reflection_pb2.DESCRIPTOR.services_by_name["ServerReflection"]
 SERVING = health_pb2.HealthCheckResponse.SERVING
 LIST = "/acpc.v1.CheckpointService/ListCheckpoints"
-ASKED = pb.ListCheckpointsRequest(page_size=1)
+ASKED, TWO = (pb.ListCheckpointsRequest(page_size=size) for size in (1, 2))
 
 
 class Checkpoints:
@@ -61,23 +62,6 @@ def answered(address: str) -> str:
     with channel(address) as opened:
         answer = CheckpointServiceStub(opened).ListCheckpoints(ASKED, timeout=GENEROUS_SECONDS)
         return str(answer.next_page_token)
-
-
-def test_calls_without_a_message_keep_nobody_waiting() -> None:
-    (health := ServerHealth()).clear("starting")
-    with ExitStack() as open_:
-        address = open_.enter_context(
-            served({SERVICE: Checkpoints(), HEALTH: HealthService(health)}, threads=2, slots=4)
-        )
-        for path in (LIST, "/grpc.health.v1.Health/Check"):
-            open_.enter_context(half_open(address, path, 60))
-        for _ in range(3):
-            assert answered(address) == "1"
-            with channel(address) as other:
-                probe = health_pb2_grpc.HealthStub(other).Check(
-                    health_pb2.HealthCheckRequest(), timeout=GENEROUS_SECONDS
-                )
-                assert probe.status == probe.SERVING
 
 
 def test_a_slow_caller_does_not_yield_to_the_crowd_of_another() -> None:
@@ -111,15 +95,16 @@ def test_a_call_that_ends_without_a_message_is_the_callers_mistake() -> None:
     assert (refused.code, refused.fields) == ("INVALID_ARGUMENT", ("request",))
 
 
-@pytest.mark.parametrize(("path", "fields"), ODD_HEADERS)
-def test_headers_that_are_no_text_stop_nothing(
-    path: str, fields: tuple[tuple[bytes, bytes], ...], logged: list[logging.LogRecord]
-) -> None:
-    """Nor do they write a traceback into the log for each."""
-    with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
-        odd.call(path.replace(PAIR, LIST), *fields, end=True)
-        odd.call(path.replace(PAIR, LIST), *fields)
-        assert answered(address) == "1"
+def test_headers_that_are_no_text_stop_nothing(logged: list[logging.LogRecord]) -> None:
+    """Nor do they write a traceback into the log for each.
+
+    Some releases of gRPC end with a path that is no text, and raise it when they are stopped.
+    """
+    for path, fields in ODD_HEADERS:
+        with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
+            odd.call(path.replace(PAIR, LIST), *fields, end=True)
+            odd.call(path.replace(PAIR, LIST), *fields)
+            assert answered(address) == "1", (path, fields)
     assert [record for record in logged if record.levelno >= logging.ERROR] == []
 
 
@@ -136,13 +121,6 @@ def test_a_caller_that_has_left_is_no_news(logged: list[logging.LogRecord]) -> N
     assert [str(error) for error in told] == ["a fault"]
 
 
-def test_the_door_stops_after_a_path_that_is_no_text() -> None:
-    """Some releases of gRPC end with such a path, and raise it again when they are stopped."""
-    with served({SERVICE: Checkpoints()}) as address, Connection(address) as odd:
-        odd.call("/\udcff\udcfe/x", end=True)
-        odd.closed.wait(0.1)
-
-
 def test_a_stop_without_grace_cuts_calls_off_and_counts_their_end() -> None:
     metrics, work = Metrics(), Held()
 
@@ -155,7 +133,7 @@ def test_a_stop_without_grace_cuts_calls_off_and_counts_their_end() -> None:
         with served({SERVICE: work}, metrics=metrics) as address:
             opened = stack.enter_context(channel(address))
             stub = CheckpointServiceStub(opened)
-            worked = stub.ListCheckpoints.future(pb.ListCheckpointsRequest(page_size=2))
+            worked = stub.ListCheckpoints.future(TWO)
             (silent,) = stack.enter_context(half_open(address, LIST, 1))
             wait_until(lambda: work.begun.is_set() and counted("started") == 2)
         for call in (worked, silent):
@@ -181,58 +159,6 @@ def test_a_method_without_a_servicer_is_unimplemented() -> None:
     assert refused.code == "UNIMPLEMENTED"
 
 
-def test_messages_that_lack_a_byte_give_way_to_others() -> None:
-    """As many as have a slot are taken in; who waits for a slot gets it after the grace."""
-    body = message(bytes(2**20 - 1), length=2**20)
-    with (
-        served({SERVICE: Checkpoints()}, slots=2, grace=0.1, message_seconds=60.0) as address,
-        ExitStack() as open_,
-    ):
-        attackers = [open_.enter_context(Connection(address)) for _ in range(6)]
-        senders = [
-            threading.Thread(
-                target=lambda one: one.body(one.call(LIST), body, seconds=3.0), args=(attacker,)
-            )
-            for attacker in attackers
-        ]
-        for sender in senders:
-            sender.start()
-        for _ in range(3):
-            assert answered(address) == "1"
-        for sender in senders:
-            sender.join()
-        assert answered(address) == "1"
-
-
-def test_silent_streams_take_no_worker_and_have_a_limit() -> None:
-    described = Reflection(["acpc.v1.CheckpointService"])
-    go_on = threading.Event()
-
-    def silent() -> Iterator[Any]:
-        yield reflection_pb2.ServerReflectionRequest(list_services="")
-        go_on.wait(GENEROUS_SECONDS)
-
-    with (
-        served(
-            {SERVICE: Checkpoints(), REFLECTION: described}, threads=1, places={"streams": 40}
-        ) as address,
-        channel(address) as opened,
-    ):
-        stub = ServerReflectionStub(opened)
-        streams = [stub.ServerReflectionInfo(silent()) for _ in range(20)]
-        for stream in streams:
-            assert next(stream).HasField("list_services_response")
-        assert answered(address) == "1"
-        more = [stub.ServerReflectionInfo(silent()) for _ in range(40)]
-        codes = {wire.refusal(lambda stream=stream: next(stream)) for stream in more}
-        assert {(r.code, r.reason) for r in codes if r} == {
-            ("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
-        }
-        with channel(address) as other:  # one caller does not take the last places
-            assert next(ServerReflectionStub(other).ServerReflectionInfo(silent()))
-        go_on.set()
-
-
 def test_messages_that_are_worked_on_leave_no_memory_for_others() -> None:
     """Every message counts in bytes until its call has ended."""
     work = Held()
@@ -253,37 +179,22 @@ def test_messages_that_are_worked_on_leave_no_memory_for_others() -> None:
 
 
 def test_a_caller_over_its_limit_hears_of_it_after_a_pause_and_others_do_not_wait() -> None:
-    held = Held()
-    with (
-        served({SERVICE: held}, places={"calls": 4}, threads=8) as address,
-        channel(address) as opened,
-    ):
-        stub = CheckpointServiceStub(opened)
-        asked = pb.ListCheckpointsRequest(page_size=2)
-        many = [stub.ListCheckpoints.future(asked, timeout=GENEROUS_SECONDS) for _ in range(6)]
-        assert held.begun.wait(GENEROUS_SECONDS)
-        assert answered(address) == "1"
-        wait_until(lambda: sum(call.done() for call in many) == 3)
-        refused = [wire.refusal(call.result) for call in many if call.done()]
-        assert {(r.code, r.reason) for r in refused} == {("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")}
-        held.go_on.set()
-
-
-def test_the_more_calls_are_over_a_limit_the_longer_each_waits_to_hear_of_it() -> None:
-    """So that a caller who asks again at once, however often, takes little of the event loop."""
-    work = Held()
+    """The longer the more it asks, so that one who asks again at once keeps nobody busy."""
+    work, many = Held(), 504
     with (
         served({SERVICE: work}, places={"calls": 4}, threads=8) as address,
         channel(address) as opened,
     ):
-        ask = CheckpointServiceStub(opened).ListCheckpoints
-        two = pb.ListCheckpointsRequest(page_size=2)
-        held = ask.future(two, timeout=GENEROUS_SECONDS)
+        ask = partial(CheckpointServiceStub(opened).ListCheckpoints.future, TWO)
+        held = ask(timeout=GENEROUS_SECONDS)
         assert work.begun.wait(GENEROUS_SECONDS)
         started = time.monotonic()
-        many = [ask.future(two, timeout=GENEROUS_SECONDS) for _ in range(504)]
-        wait_until(lambda: sum(call.done() for call in many) >= 500)
+        calls = [ask(timeout=GENEROUS_SECONDS) for _ in range(many)]
+        assert answered(address) == "1"
+        wait_until(lambda: sum(call.done() for call in calls) >= 500)
         assert time.monotonic() - started >= 500 / MAX_REFUSED
+        refused = [wire.refusal(call.result) for call in calls if call.done()]
+        assert {(r.code, r.reason) for r in refused} == {("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")}
         work.go_on.set()
         held.result()
 
@@ -297,11 +208,7 @@ def test_a_bug_ends_its_call_and_nothing_else(bug: Callable[..., object]) -> Non
     with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
         stub = CheckpointServiceStub(opened)
         for _ in range(3):
-            refused = wire.refusal(
-                lambda: stub.ListCheckpoints(
-                    pb.ListCheckpointsRequest(page_size=2), timeout=GENEROUS_SECONDS
-                )
-            )
+            refused = wire.refusal(lambda: stub.ListCheckpoints(TWO, timeout=GENEROUS_SECONDS))
             assert refused.code == "INTERNAL"
         assert answered(address) == "1"
 
@@ -337,7 +244,7 @@ def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
             for _ in range(20):
                 stub.ListCheckpoints(ASKED)
                 with pytest.raises(grpc.RpcError):
-                    stub.ListCheckpoints(pb.ListCheckpointsRequest(page_size=2))
+                    stub.ListCheckpoints(TWO)
             wait_until(lambda: len(checkpoints.calls) == 0)
         finally:
             gc.enable()
@@ -371,9 +278,8 @@ def test_a_missed_deadline_is_told_from_a_caller_that_left(leaves: bool, code: s
         return {sample.labels["grpc_code"]: sample.value for sample in handled}
 
     with served({SERVICE: work}, metrics=metrics) as address, channel(address) as opened:
-        two = pb.ListCheckpointsRequest(page_size=2)
         seconds = GENEROUS_SECONDS if leaves else 0.3
-        asked = CheckpointServiceStub(opened).ListCheckpoints.future(two, timeout=seconds)
+        asked = CheckpointServiceStub(opened).ListCheckpoints.future(TWO, timeout=seconds)
         if leaves:
             wait_until(work.begun.is_set, "the call did not arrive")
             asked.cancel()
@@ -393,3 +299,85 @@ def test_a_call_that_would_be_rejected_is_before_its_message_is_read() -> None:
         half_open(address, LIST, 1) as (call,),
     ):
         assert wire.refusal(call.result).reason == "SERVER_BUSY"
+
+
+ANCHORS = anchor_service_pb2.DESCRIPTOR.services_by_name["AnchorService"]
+UPLOAD = "/acpc.v1.AnchorService/UploadAnchors"
+Lines = list[MutableMapping[str, Any]]
+
+
+@pytest.fixture
+def lines() -> Iterator[Lines]:
+    with structlog.testing.capture_logs() as found:
+        yield found
+
+
+def named(lines: Lines, event: str) -> list[tuple[str, str]]:
+    """Code and principal of the lines of an event."""
+    return [(line["code"], line["principal"]) for line in lines if line["event"] == event]
+
+
+class Anchors:
+    """Takes uploads and does nothing with them."""
+
+    async def UploadAnchors(self, call: Call) -> anchor_service_pb2.UploadAnchorsResponse:
+        async for _ in call.messages(ReadLimit(GENEROUS_SECONDS)):
+            pass
+        return anchor_service_pb2.UploadAnchorsResponse()
+
+
+def says(*answers: Principal | Exception) -> Callable[..., Principal]:
+    """Admits as it is told, call after call."""
+    left = list(answers)
+
+    def admit(*_: object) -> Principal:
+        answer = left.pop(0) if len(left) > 1 else left[0]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    return admit
+
+
+def uploaded(admit: Callable[..., Principal]) -> str:
+    """Code of an upload of one message."""
+    with served({ANCHORS: Anchors()}, identify=admit) as address, channel(address) as opened:
+        stream = opened.stream_stream(UPLOAD)
+        refused = wire.refusal(lambda: list(stream(iter([b""]), timeout=GENEROUS_SECONDS)))
+    return refused.code
+
+
+@pytest.mark.parametrize(
+    ("then", "known"),
+    [
+        ([Principal("ci"), Unauthenticated("over")], ["ci"]),
+        ([Principal("ci"), Principal("someone")], ["ci"]),
+        ([Unauthenticated("who?")], []),
+    ],
+    ids=["its credentials end", "they name another", "nobody is known"],
+)
+def test_an_upload_that_ends_is_logged_as_its_callers(
+    lines: Lines, then: list[Principal | Exception], known: list[str]
+) -> None:
+    assert uploaded(says(*then)) == "UNAUTHENTICATED"
+    assert named(lines, "rpc") == [("UNAUTHENTICATED", name) for name in known]
+    assert named(lines, "access") == []
+
+
+def test_what_is_done_after_the_caller_has_left_is_logged(lines: Lines) -> None:
+    work = Held()
+    with (
+        served({CHECKPOINTS: work}, identify=says(Principal("ci"))) as address,
+        channel(address) as opened,
+    ):
+        asked = checkpoint_service_pb2.LoadCheckpointRequest(request_id="two\nlines")
+        future = CheckpointServiceStub(opened).LoadCheckpoint.future(asked)
+        try:
+            assert work.begun.wait(GENEROUS_SECONDS)
+            future.cancel()
+            wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci")])
+        finally:
+            work.go_on.set()
+        wait_until(lambda: named(lines, "access") == [("CANCELLED", "ci"), ("OK", "ci")])
+    assert {line["request_id"] for line in lines if line["event"] == "access"} == {r"'two\nlines'"}
+    assert future.code() is grpc.StatusCode.CANCELLED

@@ -50,8 +50,8 @@ def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
         assert reason(limits, "a", CALLS) == ""
 
 
-def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
-    limits = Limits({CALLS: 40})
+def test_one_caller_leaves_the_last_places_to_others_and_a_newcomer_gets_any() -> None:
+    limits = Limits({CALLS: 40, STREAMS: 8})
     with ExitStack() as held:
         taken = 0
         while not reason(limits, "greedy", CALLS):
@@ -62,11 +62,6 @@ def test_one_caller_with_very_many_leaves_the_last_places_to_others() -> None:
             held.enter_context(entered(limits, "modest", CALLS))
         assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS"
         assert reason(limits, "newcomer", CALLS) == ""
-
-
-def test_a_newcomer_gets_in_while_there_is_any_place_and_none_when_all_are_taken() -> None:
-    limits = Limits({STREAMS: 8})
-    with ExitStack() as held:
         for caller in range(8):
             held.enter_context(entered(limits, str(caller), STREAMS))
             assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")

@@ -1,4 +1,4 @@
-"""Operations: the filter of their list, and their times when a clock was set in between."""
+"""What a caller reads and writes: operations and their filter, pages, a status, tensors."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,13 +6,22 @@ from datetime import UTC, datetime, timedelta, timezone
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pytest
-from acpc.contract import Timing
+from acpc.contract import Axes, Identity, PerturbationSet, Timing, check, read_tensor, write_tensor
+from acpc.contract.requests import MAX_VIEWS
+from acpc.v1 import tensor_pb2
+from acpc.v1.dataset_service_pb2 import ListDatasetsRequest
+from acpc_server import errors
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Job, JobFilter, JobSpec, JobState
 from acpc_server.rpc import OperationWriter
 from acpc_server.rpc.operations import OperationsServicer, read_filter
+from acpc_server.rpc.request import MAX_OFFSET, page_of
+from acpc_server.rpc.status import MAX_TEXT_BYTES, plain_status, to_status
 from google.longrunning import operations_pb2
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from job_desk import bare_job
 
 KINDS = ["score_checkpoint", "run_study"]
@@ -129,3 +138,92 @@ def test_a_page_ends_before_a_message_does() -> None:
         assert page.next_page_token == following
         names += [operation.name for operation in page.operations]
     assert names == [f"{n}" for n in range(7)]
+
+
+def page(rows: int, size: int, token: str) -> tuple[list[int], str]:
+    asked = ListDatasetsRequest(page_size=size, page_token=token)
+    return page_of(asked, range(rows), int)
+
+
+@given(st.integers(0, 50), st.integers(1, 7))
+def test_pages_cover_a_list_once(rows: int, size: int) -> None:
+    seen, token = page(rows, size, "")
+    while token:
+        following, token = page(rows, size, token)
+        assert following, "no page is empty but the only one"
+        seen += following
+    assert seen == list(range(rows))
+
+
+def test_the_last_offset_is_a_token_and_the_next_is_not() -> None:
+    assert page(1, 1, str(MAX_OFFSET)) == ([], "")
+    with pytest.raises(errors.InvalidArgument):
+        page(1, 1, str(MAX_OFFSET + 1))
+
+
+@given(st.text())
+def test_any_token_is_a_page_or_refused(token: str) -> None:
+    try:
+        assert page(10, 0, token)[1] == ""
+    except errors.InvalidArgument as error:
+        assert error.field == "page_token"
+
+
+@given(st.text(min_size=1, max_size=20), st.integers(1, 400))
+def test_long_texts_are_cut_at_a_character(text: str, times: int) -> None:
+    message = text * times
+    shown = plain_status("INTERNAL", message, []).message
+    assert len(shown.encode()) <= MAX_TEXT_BYTES
+    whole = message.encode("utf-8", "replace").decode()
+    assert shown == whole or (shown.endswith("...") and whole.startswith(shown[:-3]))
+
+
+def test_a_status_of_the_worst_error_fits_the_trailers() -> None:
+    error = errors.InvalidArgument("\u1234" * 9000, "\u1234" * 9000)
+    status = to_status(error, "\u1234" * 128)
+    # The message goes percent-encoded, the details in base64 at worst.
+    size = 9 * len(status.message) + 4 * len(status.SerializeToString()) // 3
+    assert size < 8000
+
+
+def read_floats(values: np.ndarray) -> np.ndarray:
+    axes = Axes("a, b", of_frames=False)
+    read = axes.converted(read_tensor(write_tensor(values), "x"))
+    axes.check(read, "x")
+    return read
+
+
+@settings(max_examples=300)
+@given(
+    dtype=st.integers(-(2**31), 2**31 - 1) | st.integers(0, 8),
+    shape=st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-1, 5), max_size=70),
+    data=st.binary(max_size=64),
+)
+def test_any_message_is_read_or_refused(dtype: int, shape: list[int], data: bytes) -> None:
+    message = tensor_pb2.Tensor(dtype=dtype, shape=shape, data=data)
+    try:
+        array = read_tensor(message, "field")
+    except InvalidArgument as error:
+        (violation,) = error.violations
+        assert violation.field in ("field.dtype", "field.shape", "field.data")
+        assert len(error.message) < 1000
+    else:
+        assert list(array.shape) == shape
+        assert array.tobytes() == data
+
+
+def test_floats_are_float32_and_name_the_first_that_is_not_finite() -> None:
+    for dtype in ("f2", "f4", "f8"):
+        values = np.array([[0.5, -2.0]], dtype)
+        read = read_floats(values)
+        assert read.dtype == np.float32 and (read == values).all()
+    bad = np.array([[0, 0], [np.inf, np.nan]], "f4")
+    with pytest.raises(InvalidArgument, match=r"x\.data: not finite in float32 at index \[1, 0\]"):
+        read_floats(bad)
+
+
+def test_views_are_bounded_by_product() -> None:
+    most = MAX_VIEWS // 4
+    check(PerturbationSet((Identity(),) * 4, draws=most))
+    with pytest.raises(InvalidArgument, match="draws"):
+        check(PerturbationSet((Identity(),) * 4, draws=most + 1))

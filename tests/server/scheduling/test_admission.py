@@ -1,10 +1,8 @@
 """Which requests a busy server takes on, and how it rejects the others."""
 
 import random
-import time
 from collections import Counter
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 
 import pytest
 from acpc_server.errors import (
@@ -20,55 +18,47 @@ SHORT, LONG = "ComparePair", "PlanPaired"
 Asks = tuple[str, float, str]  # method, seconds, caller
 
 
-@dataclass
-class Clock:
-    """A clock that goes on when ``now`` is moved."""
+class Server:
+    """Admission of a server that knows how long methods take alone; its clock is told the time."""
 
-    now: float = 0.0
+    def __init__(self, most: int = 12, **alone: float) -> None:
+        self.now = 0.0
+        self.admission = Admission(most, lambda: self.now)
+        self.entered = ExitStack()
+        for method, seconds in alone.items():
+            for _ in range(200):
+                self.admission.learn((method, 0), seconds)
 
-    def __call__(self) -> float:
-        return self.now
+    def enter(self, method: str, count: int = 1, caller: str = "") -> None:
+        """Have so many more requests under way."""
+        for _ in range(count):
+            self.entered.enter_context(self.admission.request(method, context(caller=caller)))
+
+    def rejection(self, method: str, seconds: float, caller: str = "") -> ResourceExhausted | None:
+        """How a request with so much time is rejected, or None; it leaves at once."""
+        try:
+            with self.admission.request(method, context(seconds, caller)):
+                return None
+        except ResourceExhausted as error:
+            return error
+
+    def seconds(self, method: str) -> float:
+        return self.admission.seconds((method, 0))
 
 
 def context(seconds: float | None = None, caller: str = "") -> RequestContext:
     return RequestContext(Priority.INTERACTIVE, seconds, caller=caller)
 
 
-def knowing(clock: Clock | None = None, **alone: float) -> Admission:
-    """Admission that knows how long requests of each method take alone, in seconds."""
-    admission = Admission(12, clock or time.monotonic)
-    for method, seconds in alone.items():
-        for _ in range(200):
-            admission.learn((method, 0), seconds)
-    return admission
-
-
-def enter(
-    entered: ExitStack, admission: Admission, method: str, count: int, caller: str = ""
-) -> None:
-    for _ in range(count):
-        entered.enter_context(admission.request(method, context(caller=caller)))
-
-
-def rejection(
-    admission: Admission, method: str, seconds: float, caller: str = ""
-) -> ResourceExhausted | None:
-    try:
-        with admission.request(method, context(seconds, caller)):
-            return None
-    except ResourceExhausted as error:
-        return error
-
-
 def test_no_more_than_the_limit_are_under_way() -> None:
-    admission = Admission(2)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 1)
-        enter(entered, admission, LONG, 1)
-        rejected = rejection(admission, SHORT, 60.0)
+    server = Server(2)
+    server.enter(SHORT)
+    server.enter(LONG)
+    rejected = server.rejection(SHORT, 60.0)
     assert rejected.reason == "SERVER_BUSY"
     assert rejected.retry_after, "soon, but not at once"
-    assert rejection(admission, SHORT, 60.0) is None
+    server.entered.close()
+    assert server.rejection(SHORT, 60.0) is None
 
 
 # Seconds each method takes alone; what is under way; who asks, with too few seconds; how long it
@@ -96,124 +86,108 @@ LATE: dict[str, tuple[dict[str, float], list[tuple[str, int, str]], Asks, float,
 @pytest.mark.parametrize("case", LATE)
 def test_a_request_that_would_be_late_is_rejected_and_one_with_time_is_not(case: str) -> None:
     alone, under_way, (method, seconds, caller), takes, enough = LATE[case]
-    admission = knowing(**alone)
-    with ExitStack() as entered:
-        for given in under_way:
-            enter(entered, admission, *given)
-        count = admission.under_way
-        with pytest.raises(ResourceExhausted) as told:
-            admission.check(method, caller, seconds)
-        admission.check(method, caller, enough)
-        assert admission.under_way == count, "who only asks is not counted"
-        late = rejection(admission, method, seconds, caller)
-        assert rejection(admission, method, enough, caller) is None
-    assert told.value.reason == "DEADLINE_CANNOT_BE_MET"
-    assert late.reason == "DEADLINE_CANNOT_BE_MET"
+    server = Server(**alone)
+    for given in under_way:
+        server.enter(*given)
+    count = server.admission.under_way
+    with pytest.raises(ResourceExhausted) as told:
+        server.admission.check(method, caller, seconds)
+    server.admission.check(method, caller, enough)
+    assert server.admission.under_way == count, "who only asks is not counted"
+    late = server.rejection(method, seconds, caller)
+    assert server.rejection(method, enough, caller) is None
+    assert told.value.reason == late.reason == "DEADLINE_CANNOT_BE_MET"
     assert late.retry_after == pytest.approx(takes, rel=0.01)
 
 
 def test_the_last_places_are_not_for_whoever_has_most() -> None:
-    admission = knowing(ComparePair=0.001)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 9, caller="many")
-        busy = rejection(admission, SHORT, 60.0, "many")
-        enter(entered, admission, SHORT, 3, caller="few")
-        full = rejection(admission, SHORT, 60.0, "newcomer")
+    server = Server(ComparePair=0.001)
+    server.enter(SHORT, 9, caller="many")
+    busy = server.rejection(SHORT, 60.0, "many")
+    server.enter(SHORT, 3, caller="few")
+    full = server.rejection(SHORT, 60.0, "newcomer")
     assert busy.reason == full.reason == "SERVER_BUSY"
 
 
 def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
     """Eight calls that share 10 ms leave at once; a ninth behind seven would take about as long."""
-    admission = Admission(12)
+    server = Server()
     for _ in range(30):
-        with ExitStack() as batch:
-            enter(batch, admission, SHORT, 8)
-            time.sleep(0.01)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 7)
-        late = rejection(admission, SHORT, 0.005)
-    assert late.retry_after >= 0.01
+        server.enter(SHORT, 8)
+        server.now += 0.01
+        server.entered.close()
+    server.enter(SHORT, 7)
+    assert server.rejection(SHORT, 0.005).retry_after >= 0.01
 
 
 def test_an_idle_server_lets_every_request_try() -> None:
     """Nobody is ahead, so what was slow before may be fast now."""
-    assert rejection(knowing(ComparePair=10.0), SHORT, 0.001) is None
+    assert Server(ComparePair=10.0).rejection(SHORT, 0.001) is None
 
 
 @pytest.mark.parametrize("error", [InvalidArgument("history", "broken"), Cancelled("gone")])
 def test_a_request_that_fails_is_counted_out_and_teaches_nothing(error: AcpcError) -> None:
     """A caller of such requests must not make the server believe that requests are quick."""
-    admission = knowing(ComparePair=1.0)
+    server = Server(ComparePair=1.0)
     for _ in range(100):
-        with pytest.raises(type(error)), admission.request(SHORT, context()):
+        with pytest.raises(type(error)), server.admission.request(SHORT, context()):
             raise error
-    assert admission.seconds((SHORT, 0)) == pytest.approx(1.0, rel=0.01)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 8)
+    assert server.seconds(SHORT) == pytest.approx(1.0, rel=0.01)
+    server.enter(SHORT, 8)
 
 
 @pytest.mark.parametrize("ending", [DeadlineExceeded("late"), ResourceExhausted("withdrawn")])
 def test_a_request_that_ran_out_of_time_teaches_that_it_took_it(ending: AcpcError) -> None:
-    admission = Admission()
-    with pytest.raises(type(ending)), admission.request(SHORT, context()):
-        time.sleep(0.01)
+    server = Server()
+    with pytest.raises(type(ending)), server.admission.request(SHORT, context()):
+        server.now += 0.01
         raise ending
-    assert admission.seconds((SHORT, 0)) > 0
+    assert server.seconds(SHORT) > 0
 
 
 def test_a_method_that_was_never_measured_gets_in_beside_a_busy_one() -> None:
     """However busy another method keeps the server, one request of a new one may measure it."""
-    admission = knowing(CertifyPool=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, "CertifyPool", 7)
-        with admission.request(SHORT, context(0.5)):
-            assert rejection(admission, SHORT, 0.5) is not None, "one is enough"
+    server = Server(CertifyPool=1.0)
+    server.enter("CertifyPool", 7)
+    with server.admission.request(SHORT, context(0.5)):
+        assert server.rejection(SHORT, 0.5) is not None, "one is enough"
 
 
 def test_one_that_was_admitted_once_waits_as_long_as_it_has() -> None:
     """As the later messages of a stream; and it knows that others are ahead."""
-    admission = knowing(ComparePair=1.0, Plan=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 6)
-        assert rejection(admission, "Plan", 10.0) is not None
-        asked = context(10.0)
-        with admission.request("Plan", asked, 1.0):
-            assert asked.waits
-    with admission.request("Plan", first := context(10.0)):
+    server = Server(ComparePair=1.0, Plan=1.0)
+    with server.admission.request("Plan", first := context(10.0)):
         assert not first.waits
+    server.enter(SHORT, 6)
+    assert server.rejection("Plan", 10.0) is not None
+    with server.admission.request("Plan", asked := context(10.0), 1.0):
+        assert asked.waits
 
 
 def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None:
-    """The server is never idle, so nothing else would measure it again."""
-    admission = knowing(clock := Clock(), ComparePair=0.1, PlanPaired=100.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 1)
-        rejections = 0
-        while rejection(admission, LONG, 60.0) is not None:
-            rejections += 1
-            clock.now += 0.1
-            admission.learn((SHORT, 0), 0.1)
+    """The server is never idle, so nothing else would measure it again; rejections do not."""
+    server = Server(ComparePair=0.1, PlanPaired=100.0)
+    server.enter(SHORT)
+    for _ in range(1000):  # without time between them
+        assert server.rejection(LONG, 60.0) is not None
+    assert server.seconds(LONG) == pytest.approx(100.0, rel=0.5)
+    rejections = 0
+    while server.rejection(LONG, 60.0) is not None:
+        rejections += 1
+        server.now += 0.1
+        server.admission.learn((SHORT, 0), 0.1)
     assert 0 < rejections < 200
-
-
-def test_rejections_without_time_between_them_change_no_estimate() -> None:
-    admission = knowing(Clock(), ComparePair=1.0)
-    with ExitStack() as entered:
-        enter(entered, admission, SHORT, 5)
-        for _ in range(1000):
-            assert rejection(admission, SHORT, 2.0) is not None
-    assert admission.seconds((SHORT, 0)) == pytest.approx(1.0, rel=0.5)
 
 
 MEAN = 0.9 * 0.04 + 0.1 * 0.4
 
 
-def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
+def overloaded(seconds: float, seed: int) -> dict[str, int]:
     """What becomes of calls at ten times the capacity of a device whose calls vary in length.
 
     In virtual time: a call takes 40 ms, one in ten 400, and each has half a second.
     """
-    rng, admission = random.Random(seed), Admission(clock=clock)
+    rng, server = random.Random(seed), Server(256)
     line: list[tuple[float, float, ExitStack]] = []  # ends, deadline, and what counts it
     found = dict.fromkeys(("answered", "late", "rejected"), 0)
     free, arrival = 0.0, 0.0
@@ -221,16 +195,16 @@ def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
         arrival += rng.expovariate(10 / MEAN)
         while line and min(line[0][:2]) <= arrival:
             ends, deadline, counted = line.pop(0)
-            clock.now = min(ends, deadline)
+            server.now = min(ends, deadline)
             late = DeadlineExceeded("late") if deadline < ends else None
-            free = min(free, clock.now) if late and not line else free
+            free = min(free, server.now) if late and not line else free
             found["late" if late else "answered"] += arrival > 5
             with suppress(DeadlineExceeded):
                 counted.__exit__(type(late) if late else None, late, None)
-        clock.now = arrival
+        server.now = arrival
         counted = ExitStack()
         try:
-            counted.enter_context(admission.request(SHORT, context(0.5)))
+            counted.enter_context(server.admission.request(SHORT, context(0.5)))
         except ResourceExhausted:
             found["rejected"] += arrival > 5
             continue
@@ -241,30 +215,27 @@ def overloaded(clock: Clock, seconds: float, seed: int) -> dict[str, int]:
 
 def test_an_overloaded_device_takes_on_what_it_can_do_in_time() -> None:
     """Late are no more than the calls that take ten times as long as others: one in ten."""
-    clock = Clock()
-    found, runs = Counter[str](), 5
+    found, runs = Counter[str](), 3
     for seed in range(runs):
-        clock.now = 0.0
-        found.update(overloaded(clock, 60.0, seed))
+        found.update(overloaded(60.0, seed))
     assert found["late"] <= 0.12 * found["answered"], found
     assert found["answered"] > runs * 0.8 * 55 / MEAN, found
 
 
 def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
     """A caller's dear calls, over within their doubling, leave the estimate of cheap ones."""
-    clock = Clock()
-    admission = Admission(clock=clock)
+    server = Server(256)
     for size, seconds in [(0, 0.1), (7, 40.0)] * 30:
-        admission.learn((SHORT, size), seconds)
-    with admission.request(SHORT, context(60.0, "dear")), ExitStack() as entered:
-        dear = context(300.0, "dear")
-        entered.enter_context(admission.request(SHORT, dear))
+        server.admission.learn((SHORT, size), seconds)
+    server.enter(SHORT, caller="dear")
+    with server.admission.request(SHORT, dear := context(300.0, "dear")):
         dear.price(100.0)
-        assert rejection(admission, SHORT, 2.0, "cheap") is None
+        assert server.rejection(SHORT, 2.0, "cheap") is None
         late = context(20.0, "late")
         refused = pytest.raises(ResourceExhausted, match="would take")
-        with refused, admission.request(SHORT, late):
+        with refused, server.admission.request(SHORT, late):
             late.price(60.0)
             late.price(40.0)
-        assert admission.under_way == 2
-    assert admission.under_way == 0
+        assert server.admission.under_way == 2
+    server.entered.close()
+    assert server.admission.under_way == 0

@@ -1,7 +1,7 @@
-"""Alike requests share a call, which is delayed for those that are under way, and only for them."""
+"""Callers take turns, and alike requests share a call, which waits for those under way alone."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
@@ -13,6 +13,7 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    Turns,
     Work,
     settle,
 )
@@ -37,6 +38,16 @@ class Line:
 
     def take(self) -> Future[list[Work[None]]]:
         return self._pool.submit(self.queue.take)
+
+    def delayed(
+        self, work: Work[None], taken: Future[list[Work[None]]] | None = None
+    ) -> Future[list[Work[None]]]:
+        """Put work in line; what takes it, or was about to take other work, which is delayed."""
+        self.put(work)
+        taken = taken or self.take()
+        with pytest.raises(TimeoutError):
+            taken.result(A_WHILE)
+        return taken
 
     def begin(self, count: int) -> None:
         """Have so many more requests under way."""
@@ -74,11 +85,6 @@ def chunk(
     return work
 
 
-def assert_delayed(taken: Future[list[Work[None]]]) -> None:
-    with pytest.raises(TimeoutError):
-        taken.result(A_WHILE)
-
-
 @pytest.mark.parametrize("callers", ["aaaaa", "abcde"])
 def test_chunks_of_one_caller_or_of_many_share_a_call(line: Line, callers: str) -> None:
     chunks = [chunk(caller=caller) for caller in callers]
@@ -91,46 +97,36 @@ def test_chunks_of_one_caller_or_of_many_share_a_call(line: Line, callers: str) 
 def test_what_is_under_way_joins_until_the_call_is_full(line: Line) -> None:
     chunks = [chunk(max_rows=3) for _ in range(4)]
     line.begin(8)
-    line.put(chunks[0])
-    taken = line.take()
-    assert_delayed(taken)
-    line.put(chunks[1])
-    assert_delayed(taken)
+    taken = line.delayed(chunks[0])
+    line.delayed(chunks[1], taken)
     line.put(chunks[2])
     assert taken.result(SOON) == chunks[:3]
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_a_call_is_delayed_until_nobody_else_is_under_way(line: Line) -> None:
-    first, second = chunk(), chunk()
+def test_nothing_is_delayed_for_its_own_request_or_where_it_cannot_be_shared(line: Line) -> None:
     line.begin(1)
-    line.put(first)
-    assert line.take().result(SOON) == [first], "its own request"
-    line.begin(1)
-    line.put(second)
-    taken = line.take()
-    assert_delayed(taken)
-    line.under_way.close()
-    assert taken.result(SOON) == [second]
+    line.put(own := chunk())
+    assert line.take().result(SOON) == [own]
+    line.begin(7)
+    line.put(lone := chunk(mergeable=False))
+    assert line.take().result(SOON) == [lone]
+
+
+ENDS: dict[str, Callable[[Line], object]] = {
+    "nobody else is under way": lambda line: line.under_way.close(),
+    "a job waits": lambda line: line.put(chunk(JOB, mergeable=False)),
+    "the queue closes": lambda line: line.queue.close(),
+}
 
 
 @pytest.mark.usefixtures("no_limits")
-def test_what_cannot_be_shared_a_job_and_closing_end_a_delay(line: Line) -> None:
-    lone, first, job, last = chunk(mergeable=False), chunk(), chunk(JOB, mergeable=False), chunk()
+@pytest.mark.parametrize("case", ENDS)
+def test_a_call_is_delayed_until(line: Line, case: str) -> None:
     line.begin(8)
-    line.put(lone)
-    assert line.take().result(SOON) == [lone]
-    line.put(first)
-    taken = line.take()
-    assert_delayed(taken)
-    line.put(job)
-    assert taken.result(SOON) == [first]
-    assert line.take().result(SOON) == [job]
-    line.put(last)
-    taken = line.take()
-    assert_delayed(taken)
-    line.queue.close()
-    assert taken.result(SOON) == [last]
+    taken = line.delayed(waiting := chunk())
+    ENDS[case](line)
+    assert taken.result(SOON) == [waiting]
 
 
 @pytest.mark.usefixtures("no_limits")
@@ -166,3 +162,46 @@ def test_answers_of_an_event_loop_arrive_there_and_late_ones_harm_nobody(line: L
             await futures[1]
 
     asyncio.run(asked())
+
+
+def in_line(*given: str) -> Turns[str]:
+    turns = Turns[str]()
+    for item in given:
+        turns.add(item[0], item)
+    return turns
+
+
+def taken(turns: Turns[str]) -> list[str]:
+    return [turns.take() for _ in range(len(turns))]
+
+
+def test_one_turn_a_round_and_in_order_within_a_caller() -> None:
+    turns = in_line("a1", "a2", "a3", "b1", "c1", "b2")
+    expected = ["a1", "b1", "c1", "a2", "b2", "a3"]
+    assert list(turns) == expected
+    assert taken(turns) == expected
+
+
+def test_a_newcomer_comes_before_whoever_had_a_turn_just_now() -> None:
+    turns = in_line("a1", "a2", "a3")
+    assert turns.take() == "a1"
+    turns.add("b", "b1")
+    assert taken(turns) == ["b1", "a2", "a3"]
+
+
+def test_newcomers_without_end_leave_nobody_behind() -> None:
+    turns, order = in_line("a1", "a2", "a3"), list[str]()
+    for name in "bcdefg":
+        order.append(turns.take())
+        turns.add(name, name)
+    assert order == ["a1", "b", "a2", "c", "d", "a3"]
+
+
+def test_items_leave_the_line_out_of_turn() -> None:
+    turns = in_line("a1", "a2", "b1")
+    turns.remove("a", "a1")
+    with pytest.raises(ValueError, match="not in"):
+        turns.remove("a", "a1")
+    assert turns.take("b") == "b1"
+    assert turns.next_caller(lambda caller: caller != "a") is None
+    assert taken(turns) == ["a2"]

@@ -1,9 +1,10 @@
-"""Who goes first on the device, who is rejected, and who stops waiting."""
+"""Who goes first on the device, who is rejected or stops waiting, and where the time went."""
 
 import asyncio
 import threading
+import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
@@ -16,6 +17,7 @@ from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, U
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext, Work, queue
 from plain_model import CARD, Held, PlainModel, frames
+from shared_call import in_line
 from torch import Tensor
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -27,24 +29,38 @@ class HeldDevice:
     """An engine, a model that can be held, and callers in threads of their own."""
 
     def __init__(self) -> None:
-        self.metrics = Metrics()
-        self.engine = DeviceClient(CPU, self.metrics)
+        self.engine = DeviceClient(CPU, Metrics())
         self.held = Held()
         self.model = PlainModel(self.held)
         self._pool = ThreadPoolExecutor(32)
 
+    def encode(self, mark: float, context: RequestContext, count: int = 1) -> Tensor:
+        return self.engine.encode(self.model, frames(mark, count), context, FP32)
+
     def ask(self, mark: float, context: RequestContext) -> Future[Tensor]:
         """Encode a frame that carries ``mark``; returns once it waits, runs or is answered."""
         before = self.depth()
-        answer = self._pool.submit(
-            lambda: self.engine.encode(self.model, frames(mark), context, FP32)
-        )
+        answer = self._pool.submit(self.encode, mark, context)
         wait_until(lambda: answer.done() or self.depth() > before or mark in self.held.order)
         return answer
 
+    def busy(self) -> Future[Tensor]:
+        """A job's call, of mark 0, that the device is held in."""
+        answer = self.ask(0.0, job())
+        assert self.held.entered.wait(GENEROUS_SECONDS)
+        return answer
+
+    def go_on(self, *held: Future[Tensor]) -> list[float]:
+        """Let the device compute all that waits, and a last call; returns what was computed."""
+        assert not any(one.done() for one in held), "the device was busy all the time"
+        self.held.free.set()
+        for one in held:
+            one.result(GENEROUS_SECONDS)
+        self.encode(9.0, job())
+        return self.held.order
+
     def depth(self) -> float:
-        labels = ("interactive", "job")
-        return sum(self.metrics.queue_depth.labels(name)._value.get() for name in labels)
+        return in_line(self.engine, "interactive", "job")
 
     def close(self) -> None:
         self.held.free.set()
@@ -71,101 +87,83 @@ def interactive(seconds: float | None = None) -> RequestContext:
 def test_interactive_chunks_overtake_job_chunks_and_each_kind_keeps_its_order(
     device: HeldDevice,
 ) -> None:
-    answers = [device.ask(0.0, job())]
-    assert device.held.entered.wait(GENEROUS_SECONDS)
+    answers = [device.busy()]
     answers += [device.ask(mark, job()) for mark in (1.0, 2.0)]
     answers += [device.ask(mark, interactive()) for mark in (3.0, 4.0)]
     assert device.depth() == 4
-    device.held.free.set()
+    assert device.go_on(*answers) == [0.0, 3.0, 4.0, 1.0, 2.0, 9.0]
     for mark, answer in enumerate(answers):
-        assert answer.result(GENEROUS_SECONDS).tolist() == [[float(mark)] * 3]
-    assert device.held.order == [0.0, 3.0, 4.0, 1.0, 2.0]
+        assert answer.result().tolist() == [[float(mark)] * 3]
     assert device.depth() == 0
 
 
 def test_a_job_chunk_that_has_waited_long_enough_goes_next(
     device: HeldDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    answers = [device.ask(0.0, job())]
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    answers += [device.ask(1.0, job()), device.ask(2.0, interactive())]
+    answers = [device.busy(), device.ask(1.0, job()), device.ask(2.0, interactive())]
     monkeypatch.setattr(queue, "MAX_JOB_WAIT", 0.0)
-    device.held.free.set()
-    for answer in answers:
-        answer.result(GENEROUS_SECONDS)
-    assert device.held.order == [0.0, 1.0, 2.0]
+    assert device.go_on(*answers)[:3] == [0.0, 1.0, 2.0]
 
 
-def test_a_long_job_lets_an_interactive_chunk_in_between_its_own(device: HeldDevice) -> None:
+def test_a_long_job_lets_others_in_between_its_own_and_stops_after_the_chunk_it_is_in(
+    device: HeldDevice,
+) -> None:
     size = frames_per_call("cpu", Priority.JOB, CARD, 8, 8)
     many = torch.cat([frames(1.0, size), frames(2.0, size), frames(3.0, size)])
-    with ThreadPoolExecutor(1) as pool:
-        long = pool.submit(lambda: device.engine.encode(device.model, many, job(), FP32))
+    context = job()
+
+    def cancelled(rows: Tensor) -> None:
+        device.held(rows)
+        if rows[0, 0, 0, 0] == 2.0:
+            context.cancel()
+
+    model = PlainModel(cancelled)
+    with ThreadPoolExecutor(2) as pool:
+        long = pool.submit(device.engine.encode, device.model, many, job(), FP32)
         assert device.held.entered.wait(GENEROUS_SECONDS)
         quick = device.ask(9.0, interactive())
         device.held.free.set()
         assert quick.result(GENEROUS_SECONDS) is not None
         assert long.result(GENEROUS_SECONDS).shape == (3 * size, 3)
-    assert device.held.order == [1.0, 9.0, 2.0, 3.0]
-
-
-def test_a_deadline_ends_the_wait_and_the_work_never_runs(device: HeldDevice) -> None:
-    first = device.ask(0.0, job())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    late = device.ask(1.0, interactive(0.05))
-    with pytest.raises(DeadlineExceeded):
-        late.result(GENEROUS_SECONDS)
-    assert not first.done(), "the device was busy all the time"
-    device.held.free.set()
-    first.result(GENEROUS_SECONDS)
-    assert device.ask(2.0, job()).result(GENEROUS_SECONDS) is not None
-    assert device.held.order == [0.0, 2.0]
-    with pytest.raises(DeadlineExceeded):
-        device.engine.encode(device.model, frames(3.0), interactive(-1.0), FP32)
-
-
-@pytest.mark.parametrize("priority", list(Priority))
-def test_a_cancelled_caller_stops_waiting_at_once(device: HeldDevice, priority: Priority) -> None:
-    first = device.ask(0.0, job())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    context = RequestContext(priority)
-    waiting = device.ask(1.0, context)
-    context.cancel()
-    with pytest.raises(Cancelled):
-        waiting.result(GENEROUS_SECONDS)
-    assert not first.done(), "the device was busy all the time"
-    device.held.free.set()
-    first.result(GENEROUS_SECONDS)
-    with pytest.raises(Cancelled):
-        device.engine.encode(device.model, frames(2.0), context, FP32)
-    device.ask(3.0, job()).result(GENEROUS_SECONDS)
-    assert device.held.order == [0.0, 3.0]
-
-
-def test_a_cancelled_job_stops_after_the_chunk_it_is_in(device: HeldDevice) -> None:
-    size = frames_per_call("cpu", Priority.JOB, CARD, 8, 8)
-    context = job()
-    with ThreadPoolExecutor(1) as pool:
-        many = torch.cat([frames(1.0, size), frames(2.0, size)])
-        running = pool.submit(lambda: device.engine.encode(device.model, many, context, FP32))
-        assert device.held.entered.wait(GENEROUS_SECONDS)
-        context.cancel()
-        device.held.free.set()
+        assert device.held.order == [1.0, 9.0, 2.0, 3.0]
+        stopped = pool.submit(device.engine.encode, model, many, context, FP32)
         with pytest.raises(Cancelled):
-            running.result(GENEROUS_SECONDS)
-    assert device.held.order == [1.0]
+            stopped.result(GENEROUS_SECONDS)
+    assert device.held.order == [1.0, 9.0, 2.0, 3.0, 1.0, 2.0]
+
+
+# The context of one that waits, and whether its caller gives it up; else its deadline passes.
+ENDS: dict[str, tuple[Callable[[], RequestContext], bool]] = {
+    "a deadline": (lambda: interactive(0.05), False),
+    "a caller that leaves": (interactive, True),
+    "a job that is cancelled": (job, True),
+}
+
+
+@pytest.mark.parametrize("case", ENDS)
+def test_a_wait_ends_at_once_and_its_work_never_runs(device: HeldDevice, case: str) -> None:
+    make, cancels = ENDS[case]
+    first, context = device.busy(), make()
+    waiting = device.ask(1.0, context)
+    if cancels:
+        context.cancel()
+    error = Cancelled if cancels else DeadlineExceeded
+    with pytest.raises(error):
+        waiting.result(GENEROUS_SECONDS)
+    assert device.go_on(first) == [0.0, 9.0]
+    with pytest.raises(error):
+        device.encode(3.0, context)
 
 
 def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
     device: HeldDevice, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("acpc_server.engine.owner.CLOSE_SECONDS", 0.05)  # its thread is held
-    first = device.ask(0.0, job())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
+    first = device.busy()
     second = device.ask(1.0, job())
     device.engine.close()
     with pytest.raises(Unavailable) as rejected:
-        device.engine.encode(device.model, frames(2.0), interactive(), FP32)
+        device.encode(2.0, interactive())
     assert rejected.value.retry_after is not None
     device.held.free.set()
     assert first.result(GENEROUS_SECONDS) is not None
@@ -173,30 +171,23 @@ def test_what_was_admitted_before_the_end_is_answered_and_nothing_after(
 
 
 def test_no_caller_is_left_behind_when_the_engine_closes_under_load() -> None:
-    for _ in range(20):
-        device = HeldDevice()
+    for _ in range(10):
+        device, start = HeldDevice(), threading.Barrier(9)
         device.held.free.set()
-        start = threading.Barrier(9)
-        ends: list[str] = []
 
-        def call(
-            device: HeldDevice = device, start: object = start, ends: list[str] = ends
-        ) -> None:
-            start.wait()  # type: ignore[attr-defined]
+        def call(device: HeldDevice = device, start: threading.Barrier = start) -> bool:
+            start.wait()
             try:
-                device.engine.encode(device.model, frames(0.0), job(), FP32)
-                ends.append("answered")
+                return device.encode(0.0, job()) is not None
             except Unavailable:
-                ends.append("rejected")
+                return False
 
-        threads = [threading.Thread(target=call) for _ in range(8)]
-        for thread in threads:
-            thread.start()
-        start.wait()
-        device.engine.close()
-        for thread in threads:
-            thread.join(GENEROUS_SECONDS)
-        assert len(ends) == 8
+        with ThreadPoolExecutor(8) as pool:
+            ends = [pool.submit(call) for _ in range(8)]
+            start.wait()
+            device.engine.close()
+            for end in ends:
+                end.result(GENEROUS_SECONDS)
         device.close()
 
 
@@ -204,7 +195,7 @@ def work(device: HeldDevice, mark: float, **changed: int) -> Work[list[float]]:
     """Encodes a frame that carries ``mark`` by one device call, unless it is larger."""
 
     def compute(payloads: Sequence[float], context: RequestContext) -> Sequence[torch.Tensor]:
-        return [device.engine.encode(device.model, frames(x), context, FP32) for x in payloads]
+        return [device.encode(x, context) for x in payloads]
 
     sizes: dict[str, Any] = {"rows": 1, "max_rows": 8, "drawing": 0.0, **changed}
     return Work("pair", (), mark, compute, finish=lambda found: found[0].tolist(), **sizes)
@@ -227,17 +218,12 @@ def test_a_request_is_one_call_for_who_waits_in_a_thread_or_on_a_loop(
 def test_who_waits_for_others_is_rejected_before_its_deadline(
     device: HeldDevice, waits: bool
 ) -> None:
-    first = device.ask(0.0, job())
-    assert device.held.entered.wait(GENEROUS_SECONDS)
-    late = interactive(0.3)
+    first, late = device.busy(), interactive(0.3)
     late.waits = waits
     with pytest.raises(ResourceExhausted if waits else DeadlineExceeded) as told:
         asyncio.run(device.engine.ask(work(device, 1.0), late))
     assert told.value.reason == ("DEADLINE_CANNOT_BE_MET" if waits else "DEADLINE_EXCEEDED")
-    assert not first.done(), "the device was busy all the time"
-    device.held.free.set()
-    device.ask(2.0, job()).result(GENEROUS_SECONDS)
-    assert device.held.order == [0.0, 2.0]
+    assert device.go_on(first) == [0.0, 9.0]
 
 
 def test_an_idle_device_holds_no_model() -> None:
@@ -248,3 +234,36 @@ def test_an_idle_device_holds_no_model() -> None:
     del model
     wait_until(lambda: gone() is None)
     engine.close()
+
+
+def spent(context: RequestContext) -> float:
+    return sum(context.phases.values()) + context.other_seconds
+
+
+def test_in_one_thread_no_second_counts_twice_and_none_is_missing() -> None:
+    context = RequestContext(Priority.JOB)
+    for _ in range(3):
+        time.sleep(0.002)
+        with context.phase("intervals"):
+            time.sleep(0.002)
+            with context.phase("rollout"):
+                time.sleep(0.002)
+            context.queued(0.001, "rollout")
+    assert context.phases.keys() == {"intervals", "rollout", "queue"}
+    assert context.queue_seconds == context.phases["queue"] == pytest.approx(0.003)
+    assert min(*context.phases.values(), context.other_seconds) > 0
+    before, found, after = context.total_seconds, spent(context), context.total_seconds
+    assert before - 1e-6 <= found <= after + 1e-6
+
+
+def test_what_overlaps_counts_in_each_phase_and_nothing_as_other() -> None:
+    context = RequestContext(Priority.JOB)
+
+    def read() -> None:
+        with context.phase("read"):
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor(1) as thread, context.phase("encode"):
+        thread.submit(read).result()
+    assert context.phases["read"] <= context.phases["encode"]
+    assert context.other_seconds <= context.total_seconds - context.phases["encode"]

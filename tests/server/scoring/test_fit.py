@@ -8,46 +8,35 @@ from typing import Any
 import numpy as np
 import pixel_reference as pixels
 import pytest
-from acpc.contract import CheckpointRef, FitOutcome, GaussianNoise, Outcome, ScoreProtocol, to_plain
+from acpc.contract import CheckpointRef, FitOutcome, Outcome, to_plain
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.scoring import ScoreSpec, score
+from acpc_server.scoring import score
 from acpc_server.scoring.fit import FIT_ANCHORS, foreign_rows
 from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from fit_world import FAULTS, FitWorld
 from golden import WORLD
 from public_checkpoint import public_config
 from reference_model import ReferenceModel
+from score_specs import score_anchors, score_spec
 
 COUNT, HISTORY, HORIZON = 67, 3, 4
-
-
-def spec(count: int = COUNT) -> ScoreSpec:
-    return ScoreSpec(
-        checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
-        reference=None,
-        anchors=AnchorSetSource(digest="b" * 64, count=count),
-        perturbation=GaussianNoise(0.1),
-        protocol=ScoreProtocol(draws=2, horizon=HORIZON),
-    )
+SPEC = score_spec(count=COUNT, draws=2, horizon=HORIZON)
 
 
 @pytest.fixture(scope="module")
-def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> AnchorBatch:
-    held = arrays(COUNT, HORIZON)
-    held["trajectory_ids"] = np.arange(COUNT) // 2
-    return AnchorBatch(**held)
+def anchors() -> AnchorBatch:
+    return score_anchors(SPEC, per_trajectory=2)
 
 
 @pytest.fixture(scope="module")
 def measured(
     engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
 ) -> tuple[CheckpointMeasurement, ShardRecord]:
-    found = CheckpointMeasurement(engine, model, anchors, spec(), RequestContext(Priority.JOB))
-    shards = [found.shard(rows, fit=True) for rows in spec().shards()]
+    found = CheckpointMeasurement(engine, model, anchors, SPEC, RequestContext(Priority.JOB))
+    shards = [found.shard(rows, fit=True) for rows in SPEC.shards()]
     return found, ShardRecord.concatenate(shards)
 
 
@@ -99,7 +88,7 @@ def test_a_fit_changes_no_other_number_and_survives_the_record(
     measured: tuple[CheckpointMeasurement, ShardRecord],
 ) -> None:
     measurement, record = measured
-    bare = ShardRecord.concatenate([measurement.shard(rows) for rows in spec().shards()])
+    bare = ShardRecord.concatenate([measurement.shard(rows) for rows in SPEC.shards()])
     assert not bare.errors
     assert measurement.fit(bare) is None, "as in the records of older jobs"
     for name in ("draw_radius", "step_radius", "motion_scale", "history_latents"):
@@ -125,7 +114,7 @@ def test_a_misfit_passes_nothing_and_leaves_a_failure_as_it_is(
     fit = measurement.fit(record)
     assert fit is not None
     plain = to_plain(replace(fit, outcome=outcome))
-    asked = replace(spec(), reference=CheckpointRef(name="base", digest="c" * 64))
+    asked = replace(SPEC, reference=CheckpointRef(name="base", digest="c" * 64))
     sides = {"checkpoint": {"ir_raw": 0.1, "sr": 1.0, "fit": plain}}
     sides["reference"] = {"ir_raw": 1.0, "sr": 1.0, "fit": None}
     misfit = outcome is FitOutcome.DOES_NOT_FIT

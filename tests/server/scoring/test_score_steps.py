@@ -1,9 +1,9 @@
 """The steps of a job read frames a few anchors at a time and do not depend on how they are cut."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy_reference as paper
@@ -11,7 +11,6 @@ import pytest
 import structlog
 import torch
 from acpc.contract import (
-    CheckpointRef,
     GaussianBlur,
     GaussianNoise,
     Identity,
@@ -19,11 +18,9 @@ from acpc.contract import (
     Outcome,
     PartnerPast,
     Resize,
-    ScoreProtocol,
     VisualChange,
 )
 from acpc_server.data import AnchorBatch
-from acpc_server.encoding import AnchorSetSource
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
@@ -36,37 +33,19 @@ from acpc_server.scoring.spec import ScoreSpec
 from float32_model import Float32Model
 from public_checkpoint import public_config
 from reference_model import ReferenceModel
+from score_specs import score_anchors, score_spec
 
 COUNT, HISTORY, HORIZON, DRAWS, DIM = 23, 3, 4, 3, 16
 WEIGHTS = (0.4, 0.3, 0.2, 0.1)
 PARTNER = np.array([(7 * i + 3) % COUNT if i % 4 else -1 for i in range(COUNT)])
 
 
-class WatchedBatch(AnchorBatch):
-    """Anchors that note which of them were read together."""
-
-    reads: list[tuple[int, int]]
-
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        self.reads.append((start, stop))
-        return super().read(name, start, stop)
+plan = partial(score_spec, draws=DRAWS, horizon=HORIZON, weights=WEIGHTS)
 
 
-@pytest.fixture
-def anchors(arrays: Callable[[int, int], dict[str, Any]]) -> WatchedBatch:
-    batch = WatchedBatch(**arrays(COUNT, HORIZON))
-    object.__setattr__(batch, "reads", [])
-    return batch
-
-
-def plan(shift: VisualChange, **protocol: object) -> ScoreSpec:
-    return ScoreSpec(
-        checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
-        reference=None,
-        anchors=AnchorSetSource(digest="b" * 64, count=COUNT),
-        perturbation=shift,
-        protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON, weights=WEIGHTS, **protocol),
-    )
+@pytest.fixture(scope="module")
+def anchors() -> AnchorBatch:
+    return score_anchors(plan())
 
 
 def of(*given: Any) -> CheckpointMeasurement:
@@ -88,7 +67,7 @@ def measured(
     ids=lambda shift: shift.kind,
 )
 def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
-    model: FrozenWorldModel, anchors: WatchedBatch, shift: VisualChange, threads: int
+    model: FrozenWorldModel, anchors: AnchorBatch, shift: VisualChange, threads: int
 ) -> None:
     """Exactly zero on any thread count, so that no verdict is made of rounding."""
     engine = DeviceClient(torch.device("cpu"), Metrics(), threads=threads)
@@ -115,14 +94,18 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     [(1, PartnerPast.OWN), (5, PartnerPast.OWN), (512, PartnerPast.OWN), (5, PartnerPast.ANCHOR)],
 )
 def test_distances_of_different_states_are_the_papers_however_they_are_cut(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: WatchedBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
     monkeypatch: pytest.MonkeyPatch, together: int, past: PartnerPast,
 ) -> None:  # fmt: skip
     """The partner's past blocks are its own or the anchor's, its later ones the anchor's."""
     monkeypatch.setattr(measuring, "SEPARATED_ANCHORS", together)
     asked = plan(GaussianNoise(sigma=0.1), partner_past=past)
     record = measured(engine, model, anchors, asked)
-    anchors.reads.clear()
+
+    def read_frames(*_: object) -> np.ndarray:
+        raise AssertionError("no frame is needed again")
+
+    monkeypatch.setattr(AnchorBatch, "read_frames", read_frames)
     found = of(engine, model, anchors, asked).different_state_distances(record, PARTNER)
     reference = ReferenceModel.of(public_config(), 4, loops=False)
     for i, j in enumerate(PARTNER):
@@ -140,7 +123,6 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
             rollouts[0], rollouts[1], WEIGHTS, record.motion_scale[i]
         )
         assert found[i] == pytest.approx(wanted, rel=1e-4)
-    assert anchors.reads == [], "no frame is needed again"
 
 
 def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
@@ -163,34 +145,23 @@ def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
     assert of(engine, Float32Model(model), anchors, asked).rounding_floor(found) is None
 
 
-class Widened(Float32Model):
-    """A model whose float64 twin is what ``twin`` makes."""
-
-    def __init__(self, model: FrozenWorldModel, twin: Callable[[], FrozenWorldModel]) -> None:
-        super().__init__(model)
-        self.in_float64 = twin
-
-
-class NotFinite(Float32Model):
-    """A float64 model that gives no numbers."""
-
-    def __init__(self, model: FrozenWorldModel) -> None:
-        super().__init__(model)
-        self.encode = lambda frames: model.encode(frames) * torch.nan
-
-
-def no_room() -> FrozenWorldModel:
-    raise torch.OutOfMemoryError
-
-
 @pytest.mark.parametrize("trouble", ["memory", "not finite"])
 def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, trouble: str
+    engine: DeviceClient, model: FrozenJepa, anchors: AnchorBatch, trouble: str
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     found = measured(engine, model, anchors, asked)
-    wide = NotFinite(cast(FrozenJepa, model).in_float64())
-    narrow = Widened(model, no_room if trouble == "memory" else lambda: wide)
+
+    def twin() -> FrozenWorldModel:
+        if trouble == "memory":
+            raise torch.OutOfMemoryError
+        exact = model.in_float64()
+        wide = Float32Model(exact)
+        wide.encode = lambda frames: exact.encode(frames) * torch.nan
+        return wide
+
+    narrow = Float32Model(model)
+    narrow.in_float64 = twin
     with structlog.testing.capture_logs() as lines:
         assert of(engine, narrow, anchors, asked).rounding_floor(found) is None
     [line] = [line for line in lines if line["event"] == "rounding_floor_not_measured"]

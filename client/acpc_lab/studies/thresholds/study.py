@@ -12,7 +12,7 @@ from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Evidence, Listing, Study, family_column
-from acpc_lab.studies.figures import Panel, by_row
+from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.statistics import as_float, mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
@@ -246,6 +246,16 @@ def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list
     ]
 
 
+SPLIT = (
+    ("chosen on", lambda split: " + ".join(split.source)),
+    ("t_IR", "t_ir", "g"),
+    ("t_SR", "t_sr", "g"),
+    ("BA", "balanced_accuracy", ".3f"),
+    ("precision", "precision", ".3f"),
+    ("recall", "recall", ".3f"),
+)
+
+
 def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
     """Lists where tasks recover, what each split chose, and the averages."""
     yield from recovery.shown(summary.tasks, summary.runs, summary.levels)
@@ -253,12 +263,7 @@ def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
         summary.splits,
         (
             *family_column(summary.splits),
-            ("chosen on", lambda split: " + ".join(split.source)),
-            ("t_IR", "t_ir", "g"),
-            ("t_SR", "t_sr", "g"),
-            ("BA", "balanced_accuracy", ".3f"),
-            ("precision", "precision", ".3f"),
-            ("recall", "recall", ".3f"),
+            *SPLIT,
             ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}"),
         ),
     )
@@ -296,24 +301,14 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
         commonest = next(choice for choice in summary.choices if choice.family == family)
         suffix = f"-{family}" if len(summary.families) > 1 else ""
         figures[f"sweep{suffix}"] = recovery.curves(held, commonest.t_ir, commonest.t_sr)
-        figures[f"splits{suffix}"] = splits(mine, summary.onset_unit)
+        figures[f"splits{suffix}"] = splits(mine)
     return figures
 
 
-def splits(held: Sequence[Split], onset_unit: str = "grid steps") -> Figure:
+def splits(held: Sequence[Split]) -> Figure:
     """A row per split, with its thresholds: how the screen does on the other tasks."""
-    fields = ("balanced_accuracy", "precision", "recall")
-    tested = {name.replace("_", " "): [getattr(s, name) for s in held] for name in fields}
-    onset = {
-        "mean": [split.mismatch for split in held],
-        "worst": [split.worst_mismatch for split in held],
-    }
-    names = [f"{' + '.join(split.source)} ({split.t_ir:g} / {split.t_sr:g})" for split in held]
-    shown = (
-        Panel("on the other tasks", tested),
-        Panel(f"onset mismatch ({onset_unit})", onset),
-    )
-    return by_row(names, shown, width=2.6)
+    onset = (("onset off by", "mismatch"), ("at worst", "worst_mismatch"))
+    return by_row(Listing(held, (*SPLIT, *onset), named=3))
 
 
 STUDY = Study(

@@ -1,13 +1,89 @@
-"""What is sure of many cells together, beside what is sure of each by itself."""
+"""What is sure of many statements together: corrections, families of cells, epochs of a run."""
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from acpc.contract import Look, LookStop, SequentialLooks
+from acpc.contract import (
+    MAX_RESAMPLES,
+    CheckpointRef,
+    DatasetAnchors,
+    Jpeg,
+    Look,
+    LookStop,
+    ScoreRequest,
+    SequentialLooks,
+    UntilDecided,
+    check,
+)
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import Evidence, Outcome
-from acpc_lab.evidence import Correction, Family
+from acpc_client import Evidence, EvidenceOptions, Outcome
+from acpc_lab.evidence import (
+    Correction,
+    Family,
+    all_hold,
+    any_holds,
+    at_epoch,
+    benjamini_hochberg,
+    benjamini_yekutieli,
+    holm,
+)
 from client_messages import sure
+from hypothesis import given
+from hypothesis import strategies as st
+
+P = st.floats(0, 1) | st.sampled_from([0.0, 0.001, 0.01, 0.025, 0.05, 1.0])
+FAMILIES = st.lists(P, max_size=6)
+
+
+def closed_testing(p_values: Sequence[float]) -> list[float]:
+    """Adjusted p-values of the closed test (Marcus, Peritz and Gabriel 1976) with Bonferroni.
+
+    A hypothesis is rejected when every set of hypotheses that holds it is rejected.
+    """
+    every = range(len(p_values))
+    sets = [s for size in range(1, len(p_values) + 1) for s in itertools.combinations(every, size)]
+    bonferroni = {s: min(1.0, len(s) * min(p_values[i] for i in s)) for s in sets}
+    return [max(p for s, p in bonferroni.items() if i in s) for i in every]
+
+
+@given(FAMILIES)
+def test_holm_is_the_closed_test_of_bonferroni(p_values: list[float]) -> None:
+    assert holm(p_values) == pytest.approx(closed_testing(p_values))
+
+
+def step_up(p_values: Sequence[float], level: float, dependence: float) -> set[int]:
+    """What Benjamini and Hochberg (1995) reject: up to the last rank whose p-value is small."""
+    n, rejected = len(p_values), set[int]()
+    for rank in range(1, n + 1):
+        smallest = sorted(range(n), key=lambda i: p_values[i])[:rank]
+        if p_values[smallest[-1]] * n * dependence <= rank * level:
+            limit = p_values[smallest[-1]]
+            rejected = {i for i in range(n) if p_values[i] <= limit}
+    return rejected
+
+
+@given(FAMILIES, st.sampled_from([0.01, 0.05, 0.1, 0.3]))
+def test_adjusted_values_reject_what_the_step_up_procedure_does(
+    p_values: list[float], level: float
+) -> None:
+    harmonic = sum(1 / rank for rank in range(1, len(p_values) + 1))
+    for adjust, dependence in ((benjamini_hochberg, 1.0), (benjamini_yekutieli, harmonic)):
+        found = adjust(p_values)
+        for near in (level * (1 - 1e-9), level * (1 + 1e-9)):  # not where rounding decides
+            rejected = {i for i, p in enumerate(found) if p <= near}
+            assert rejected == step_up(p_values, near, dependence) or any(
+                abs(p - near) < 1e-12 for p in found
+            )
+    pairs = zip(benjamini_hochberg(p_values), holm(p_values), strict=True)
+    assert all(least <= most + 1e-12 for least, most in pairs)
+
+
+def test_nothing_asked_is_nothing_claimed() -> None:
+    assert holm([]) == benjamini_hochberg([]) == benjamini_yekutieli([]) == []
+    assert all_hold([]) == any_holds([]) == 1
+
 
 PASSED, FAILED, OPEN = Outcome.PASSED, Outcome.FAILED, Outcome.UNDECIDED
 NONE = Correction.NONE
@@ -102,3 +178,52 @@ def test_the_share_of_wrong_ones_may_be_bounded_instead() -> None:
     assert found[Correction.BY][0].p_passed == pytest.approx(0.04 * 25 / 12)
     assert found[Correction.BY][0].outcome is OPEN
     assert Family(cells, Correction.BH).confidence == pytest.approx(0.95)
+
+
+BATCHES = UntilDecided(25)
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95, 0.99])
+@pytest.mark.parametrize("halflife", [1, 10, 100])
+def test_the_errors_of_all_epochs_add_up_to_the_error(confidence: float, halflife: int) -> None:
+    options = EvidenceOptions(confidence=confidence)
+    alpha = 1 - confidence
+    errors = [1 - at_epoch(options, epoch, halflife).confidence for epoch in range(halflife)]
+    assert sum(errors) == pytest.approx(alpha / 2, rel=0.05)
+    assert errors == sorted(errors, reverse=True)
+
+
+@given(
+    confidence=st.floats(0.51, 0.999),
+    epoch=st.integers(0, 10**6),
+    halflife=st.integers(1, 10**4),
+    seed=st.integers(0, 9),
+)
+def test_a_server_takes_what_an_epoch_asks(
+    confidence: float, epoch: int, halflife: int, seed: int
+) -> None:
+    asked = EvidenceOptions(confidence, 20_000, seed)
+    check(asked)
+    spent = at_epoch(asked, epoch, halflife)
+    check(spent)
+    assert spent.seed == seed
+    assert spent.confidence >= confidence
+    assert spent == at_epoch(asked, epoch, halflife), "the number of the epoch decides"
+
+
+@pytest.mark.parametrize("epoch", [0, 44, 150, 10_000])
+def test_an_epoch_that_stops_when_it_is_decided_has_an_error_for_every_look(epoch: int) -> None:
+    asked = at_epoch(EvidenceOptions(), epoch, 100)
+    anchors = DatasetAnchors("d.h5", "pusht", count=300)
+    check(
+        ScoreRequest(CheckpointRef("m"), anchors, Jpeg(20), evidence=asked, until_decided=BATCHES)
+    )
+    sizes = BATCHES.sizes(300, asked.confidence)
+    assert sizes == [75, 150, 300][3 - len(sizes) :]
+    assert len(sizes) == 3 or epoch > 0
+    assert (1 - asked.confidence) * (sizes[0] / 300) ** 2 >= 2 / MAX_RESAMPLES * 0.999
+
+
+def test_what_is_no_epoch_or_not_shared_has_the_whole_error() -> None:
+    asked = EvidenceOptions(confidence=0.9)
+    assert at_epoch(asked, None, 100) == at_epoch(asked, 7, None) == asked

@@ -1,6 +1,8 @@
-"""Runs a closed loop for every checkpoint and shift, and puts successes beside IR and SR.
+"""Closed-loop evaluation: what a planner achieves through a checkpoint, as rows for the studies.
 
-The rows are those of the threshold and of the cross-shift study.
+A world is plugged in as a ``ClosedLoop``. ``evaluate_all`` runs it for every checkpoint and shift,
+and ``sweep_rows`` and ``shift_rows`` put its successes beside IR and SR, as the threshold and the
+cross-shift study take them. docs/studies/closed-loop.md shows it.
 """
 
 from __future__ import annotations
@@ -8,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple, Protocol
+from typing import Annotated, Any, Protocol
 
 from acpc_client import CheckpointRef, Identity, Perturbation, Score, write_whole
 from acpc_client.errors import ArgumentError
@@ -108,20 +110,6 @@ Scores = Iterable[tuple[StudyCheckpoint, Score]]
 """Each checkpoint with its score under one shift, on one set of anchors."""
 
 
-class _Rate(NamedTuple):
-    successes: int
-    episodes: int
-    by_seed: tuple[float, ...]
-
-    @property
-    def percent(self) -> float:
-        return 100 * self.successes / self.episodes
-
-
-_Key = tuple[str, str, float, str]
-_Rates = Mapping[_Key, _Rate]
-
-
 def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> SweepRows:
     """Rows of the threshold study: a training sweep under one shift.
 
@@ -142,9 +130,11 @@ def sweep_rows(scores: Scores, success: SuccessRows, shift: Perturbation) -> Swe
             "level": row.level,
             "ir_raw": score.checkpoint.ir_raw,
             "sr": score.checkpoint.sr,
-            "success_noisy": noisy.percent,
-            "success_clean_seeds": " ".join(f"{percent:g}" for percent in clean.by_seed),
-            "episodes": noisy.episodes if noisy.episodes == clean.episodes else math.nan,
+            "success_noisy": _percent(noisy),
+            "success_clean_seeds": " ".join(
+                f"{percent:g}" for percent in 100 * clean.successes / clean.episodes
+            ),
+            "episodes": _shared_episodes(noisy, clean),
         }
         digests = ("checkpoint", "anchors", "perturbation", "parameters")
         receipt = {f"{x}_digest": getattr(score.receipt, f"{x}_digest") for x in digests}
@@ -174,7 +164,8 @@ def shift_rows(
                 raise ArgumentError("level", f"{row.task}, run {row.run}: level 0 is missing")
             other, reference = references[row.task, row.run]
             ours, theirs = _of(rates, row, shift), _of(rates, other, shift)
-            clean = [_of(rates, checkpoint, Identity()).percent for checkpoint in (row, other)]
+            clean = [_percent(_of(rates, checkpoint, Identity())) for checkpoint in (row, other)]
+            rate = _percent(ours)
             cells = {
                 "task": row.task,
                 "run": row.run,
@@ -182,10 +173,10 @@ def shift_rows(
                 "ir_rel": score.checkpoint.ir_raw / reference.checkpoint.ir_raw,
                 "sr": score.checkpoint.sr,
                 "sr_reference": reference.checkpoint.sr,
-                "success": ours.percent,
-                "success_gain": ours.percent - theirs.percent,
+                "success": rate,
+                "success_gain": rate - _percent(theirs),
                 "clean_gain": clean[0] - clean[1],
-                "episodes": ours.episodes if ours.episodes == theirs.episodes else math.nan,
+                "episodes": _shared_episodes(ours, theirs),
             }
             rows.append(cells)
     return ShiftRows.of(_columns(rows))
@@ -195,25 +186,27 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
     return {name: [row[name] for row in rows] for name in rows[0]} if rows else {}
 
 
+_Rates = Mapping[tuple[Any, ...], SuccessRows]
+
+
 def _rates(success: SuccessRows) -> _Rates:
-    """Success by checkpoint and shift. Raises ArgumentError: A seed was evaluated twice."""
+    """The seeds of each checkpoint and shift. Raises ArgumentError: One was evaluated twice."""
     success.require_unique("task", "run", "level", "checkpoint", "shift", "seed")
-    held: dict[_Key, list[tuple[int, int]]] = {}
-    rows = zip(*success.columns().values(), strict=True)
-    for task, run, level, _, shift, _, episodes, successes in rows:
-        held.setdefault((task, run, level, shift), []).append((successes, episodes))
-    return {
-        key: _Rate(
-            sum(count for count, _ in pairs),
-            sum(episodes for _, episodes in pairs),
-            tuple(100 * count / episodes for count, episodes in pairs),
-        )
-        for key, pairs in held.items()
-    }
+    return dict(success.by("task", "run", "level", "shift"))
 
 
-def _of(rates: _Rates, row: StudyCheckpoint, shift: Perturbation) -> _Rate:
+def _of(rates: _Rates, row: StudyCheckpoint, shift: Perturbation) -> SuccessRows:
     try:
         return rates[row.task, row.run, row.level, str(shift)]
     except KeyError:
         raise ArgumentError("success", f"{row} was not evaluated under {shift}") from None
+
+
+def _percent(rows: SuccessRows) -> float:
+    return 100 * int(rows.successes.sum()) / int(rows.episodes.sum())
+
+
+def _shared_episodes(first: SuccessRows, second: SuccessRows) -> float:
+    """How many episodes both rates were counted over; NaN where the numbers differ."""
+    counts = {int(rows.episodes.sum()) for rows in (first, second)}
+    return counts.pop() if len(counts) == 1 else math.nan

@@ -1,0 +1,35 @@
+"""What a score's job is to measure, and anchors of random numbers for it."""
+
+from dataclasses import replace
+
+import numpy as np
+from acpc.contract import CheckpointRef, GaussianNoise, ScoreProtocol, VisualChange
+from acpc_server.data import AnchorBatch
+from acpc_server.encoding import AnchorSetSource
+from acpc_server.scoring import ScoreSpec
+from anchor_batches import anchors
+
+NOISE = GaussianNoise(sigma=0.1)
+
+
+def score_spec(shift: VisualChange = NOISE, *, count: int = 23, **protocol: object) -> ScoreSpec:
+    """A spec without a reference; keywords are those of the protocol."""
+    return ScoreSpec(
+        checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
+        reference=None,
+        anchors=AnchorSetSource(digest="b" * 64, count=count),
+        perturbation=shift,
+        protocol=ScoreProtocol(**protocol),
+    )
+
+
+def score_anchors(spec: ScoreSpec, per_trajectory: int = 1) -> AnchorBatch:
+    """The anchors of a spec, for small checkpoints of the paper's kind."""
+    count = spec.anchors.count
+    made = anchors(count, 2, history=3, horizon=spec.protocol.horizon, size=(28, 28), block=10)
+    return replace(
+        made,
+        labels=np.arange(count) % 2,
+        anchor_ids=np.arange(100, 100 + count),
+        trajectory_ids=np.arange(count) // per_trajectory,
+    )
