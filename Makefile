@@ -17,10 +17,11 @@ BLOCKING := client/acpc_client/sync/client.py
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
 # Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
-# tests, which now and then leave a core idle, have half as many processes more.
-RUN_TESTS := $(BIN)/python -m pytest --maxprocesses 8 --dist worksteal --numprocesses
-PYTEST := $(RUN_TESTS) logical
-UNIT_TESTS := $(RUN_TESTS) $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2) -m unit
+# tests, which now and then leave a core idle, have half as many processes more. A file's tests stay
+# in one process, which starts their server once; the longest files begin first (tests/conftest.py).
+RUN_TESTS := $(BIN)/python -m pytest --maxprocesses 8
+PYTEST := $(RUN_TESTS) --dist loadfile --no-loadscope-reorder --numprocesses logical
+UNIT_TESTS := $(RUN_TESTS) --dist worksteal --numprocesses $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2) -m unit
 
 # Modules are compiled once, not by every program that a test starts.
 unexport PYTHONDONTWRITEBYTECODE

@@ -20,16 +20,8 @@ from acpc.contract import (
 )
 from acpc_server.evidence import judge
 from common import run
-from hard_scores import (
-    HARD,
-    HARD_PAIRS,
-    WORLDS,
-    World,
-    covered,
-    hard_truth,
-    of_dataset,
-    paired_covered,
-)
+from hard_scores import HARD, HARD_PAIRS, WORLDS, World, hard_truth, of_dataset
+from synthetic_scores import covered, paired_covered
 
 CHECKPOINTS = {
     "perfect": (0.1, None),

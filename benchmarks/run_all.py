@@ -36,7 +36,6 @@ BENCHMARKS = {
     "plain": Benchmark(2),
     "loop": Benchmark(1),
     "idle": Benchmark(2, "--settle 75 --seconds 30"),
-    "door": Benchmark(5),
     "durability": Benchmark(6, "--jobs 100"),
     "fleet": Benchmark(12),
     "evidence_intervals": Benchmark(9, "--experiments 500"),

@@ -40,7 +40,7 @@ CHECKPOINTS = {
 }
 GOOD = "two-room-augmented"
 SIGMA = 0.05
-ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 25, 20
+ANCHORS, LIMIT_ANCHORS, FEW_ANCHORS, STEP_ANCHORS = 400, 100, 25, 20
 # Where the good one breaks: even steps up to the strongest noise.
 STRONGEST, STEPS = 0.4, 8
 # Anchors of one episode resemble each other, so there are more episodes than anchors.
@@ -75,7 +75,8 @@ def score_all(client: AcpcClient, console: Console) -> tuple[dict[str, Score], S
 
 def limit_of(client: AcpcClient, console: Console) -> SeverityLimit:
     """Up to which noise the good one passes."""
-    anchors, scored = DatasetAnchors("two-room.h5", "two-room.yaml", count=ANCHORS), []
+    anchors = DatasetAnchors("two-room.h5", "two-room.yaml", count=LIMIT_ANCHORS)
+    scored = []
     shifts = severities_up_to(GaussianNoise(STRONGEST), STEPS)
     with console.status("Looking for the noise at which it breaks") as status:
         jobs = [client.score_checkpoint(GOOD, anchors, x, reference=REFERENCE) for x in shifts]

@@ -85,11 +85,13 @@ def main() -> None:
     parser.add_argument("--only", choices=STUDIES, action="append", help="repeatable")
     options = parser.parse_args()
     out: Path = options.out.resolve()
+    chosen = options.only or [*STUDIES]
     for name, seed in DATASETS.items():
-        datasets = dataset_folder(out, name, "--seed", str(seed), "--episodes", "160")
+        if any(f"{name}.h5" in row for study in chosen for row in STUDIES[study][0]):
+            datasets = dataset_folder(out, name, "--seed", str(seed), "--episodes", "160")
     findings: list[str] = []
     with running_server(WORLD, datasets, out / "state") as address:
-        for name in options.only or STUDIES:
+        for name in chosen:
             rows, extra = STUDIES[name]
             table, folder = out / f"{name}.csv", out / name
             table.write_text("\n".join(("task,run,level,checkpoint,dataset,preset", *rows)) + "\n")

@@ -34,6 +34,14 @@ CHECKED = (
     "studies",
 )  # fmt: skip
 BUILD = Path(__file__).parents[1] / "build"
+# Files that take longest, which begin first.
+LONGEST = (
+    "test_demos", "test_compiled_steps", "test_followers", "test_study_agreement",
+    "test_many_hosts", "test_durable_jobs", "test_attacks", "test_score_agreement",
+    "test_pair_agreement", "test_other_callers", "test_stored_results", "test_rolling_restart",
+    "test_releases", "test_fuzzer", "test_hostile_objects", "test_readme", "test_study_bundle",
+    "test_sick_hosts", "test_job_changes", "test_two_room_rounding",
+)  # fmt: skip
 # The blocking client is in no commit: a checkout may be fresh, or newer than what it has.
 runpy.run_path(str(BUILD.parent / "client/unasync.py"), run_name="__main__")
 # On a fresh checkout one worker compiles what all import, and the others wait for it.
@@ -106,12 +114,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give every test its tier: the marked one, process by folder, else unit."""
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Iterator[None]:
+    """Give every test its tier: the marked one, process by folder, else unit; order the files."""
     for item in items:
         tier = tiers.tier_of(item)
         assert tier in tiers.tiers_in(item.path), f"{item.nodeid}: its file does not name {tier}"
         item.add_marker(tier)
+    yield  # tests of other tiers are left out, and the rest put in a random order
+    places = {name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.stem, len(places)))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

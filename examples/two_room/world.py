@@ -28,6 +28,8 @@ IMAGE_SIZE = 32
 BACKGROUND, WALL_SHADE = 0.92, 0.20
 BLOB_STD, BLOB_CONTRAST = 0.08, 0.25
 _SUBPIXELS = 8
+# Frames drawn together: few enough for the cache of a processor.
+AT_ONCE = 16
 
 _STEP_NOISE = 0.35
 _SLOWEST = 0.3
@@ -118,6 +120,14 @@ def simulate(episodes: int, blocks: int, seed: int) -> Episodes:
 
 def render(positions: Floats) -> NDArray[np.uint8]:
     """Draw one frame (..., 32, 32, 3), RGB, per position (..., 2)."""
+    places = positions.reshape(-1, 2)
+    drawn = np.empty((len(places), IMAGE_SIZE, IMAGE_SIZE, 3), np.uint8)
+    for start in range(0, len(places), AT_ONCE):
+        drawn[start : start + AT_ONCE] = _drawn(places[start : start + AT_ONCE])
+    return drawn.reshape(*positions.shape[:-1], *drawn.shape[1:])
+
+
+def _drawn(positions: Floats) -> NDArray[np.uint8]:
     centres = (np.arange(IMAGE_SIZE) + 0.5) / IMAGE_SIZE
     spread = 2 * BLOB_STD**2
     across = np.exp(-((centres - positions[..., 0, None]) ** 2) / spread)

@@ -82,7 +82,7 @@ LASTING = [
 
 def test_what_passes_is_waited_for(side: Any) -> None:
     """After each refusal the upload goes on with what is not stored, and sends nothing twice."""
-    side.server.refusals.extend(PASSING)
+    side.server.refusals["UploadAnchors"].extend(PASSING)
     assert upload(side, anchors()).digest == DIGEST
     assert [shard.offset for shard in side.server.shards] == [0]
     assert {shard.frame_compression for shard in side.server.shards} == {pb.COMPRESSION_ZLIB}
@@ -92,7 +92,7 @@ def test_what_passes_is_waited_for(side: Any) -> None:
 
 @pytest.mark.parametrize("refused", LASTING, ids=lambda refused: str(refused.code))
 def test_what_does_not_pass_is_raised_with_the_uploads_name(side: Any, refused: Any) -> None:
-    side.server.refusals.append(refused)
+    side.server.refusals["UploadAnchors"].append(refused)
     with pytest.raises(errors.AcpcError, match="told to") as caught:
         upload(side, anchors(), request_id="named")
     assert caught.value.request_id == "named"

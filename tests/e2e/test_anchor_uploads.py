@@ -1,4 +1,4 @@
-"""Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
+"""Uploads by the client to real servers: killed, cancelled, crowded; the digest stays."""
 
 import asyncio
 import contextlib
@@ -24,7 +24,6 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.results import UploadProgress
 from acpc_client.sync.client import AcpcClient
-from cutting_proxy import CuttingProxy
 from served_world import ServedWorld
 from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until

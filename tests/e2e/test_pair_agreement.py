@@ -48,8 +48,9 @@ def shown(label: str, error: float) -> None:
     assert error <= TOLERANCE
 
 
-@pytest.mark.parametrize("frame", [(28, 28), (36, 45), (9, 7)], ids=["exact", "larger", "smaller"])
-@pytest.mark.parametrize("name", ["lewm", "pldm"])
+@pytest.mark.parametrize(
+    ("name", "frame"), [("lewm", (28, 28)), ("pldm", (36, 45)), ("lewm", (9, 7))], ids=str
+)
 def test_every_shift(
     client: AcpcClient, world: ServedWorld, name: str, frame: tuple[int, int]
 ) -> None:
@@ -74,8 +75,7 @@ def test_every_shift(
     shown(f"{name} {height}x{width}", worst(answer, wanted))
 
 
-@pytest.mark.parametrize("frames", [1, 2, 3])
-@pytest.mark.parametrize("name", ["lewm", "pldm"])
+@pytest.mark.parametrize(("name", "frames"), [("lewm", 1), ("pldm", 2), ("lewm", 3)])
 def test_explicit_views_and_weights(
     client: AcpcClient, world: ServedWorld, name: str, frames: int
 ) -> None:

@@ -1,8 +1,5 @@
 """PreviewAnchors over the wire: pictures computed independently, and precise refusals."""
 
-from collections.abc import Iterator
-
-import grpc
 import numpy as np
 import numpy_reference as metrics
 import pair_reference
@@ -19,7 +16,6 @@ from acpc_client.sync.resources import ScoreJob
 from job_world import JobCaller, JobWorld, job, metadata
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
-from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
 COUNT, HORIZON, SEED, DRAWS = 24, 4, 5, 3
@@ -117,12 +113,6 @@ def test_what_is_out_of_range_is_refused(
     with pytest.raises(InvalidArgument, match=message.replace("[", r"\[")) as caught:
         client.preview_anchors(scored, anchors, draw=draw)
     assert caught.value.violations[0].field == field
-
-
-@pytest.fixture(scope="module")
-def calls(job_server: ServerProcess) -> Iterator[JobCaller]:
-    with grpc.insecure_channel(job_server.address) as channel:
-        yield JobCaller(channel)
 
 
 def refused(calls: JobCaller, name: str) -> wire.Refusal:

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import wire
 from acpc.contract import GaussianNoise
-from acpc_client import Pair, PairComparison, PairResult
+from acpc_client import PairComparison, PairResult
 from acpc_client.sync.client import AcpcClient
 from served_world import ServedWorld
 
@@ -41,28 +41,6 @@ def ask(
 ) -> PairComparison:
     arguments = {"perturbations": NOISE, "draws": draws, "seed": 4, "anchor": 2, **changed}
     return client.compare_pair(name, HISTORY, BLOCKS, **arguments)
-
-
-def test_repeated_requests_are_bit_equal(client: AcpcClient) -> None:
-    first = ask(client)
-    for _ in range(5):
-        assert content(ask(client)) == content(first)
-
-
-def test_a_stream_gives_the_answers_of_single_calls(client: AcpcClient) -> None:
-    """What waits together may share a device call, so numbers agree up to its rounding."""
-    pairs = [
-        Pair(HISTORY, BLOCKS, NOISE, draws=3, seed=4, anchor=anchor, pair_id=str(anchor))
-        for anchor in range(8)
-    ]
-    answers = [outcome.unwrap() for outcome in client.compare_pairs("lewm", pairs)]
-    for anchor, answer in enumerate(answers):
-        alone = ask(client, anchor=anchor)
-        assert content(answer)[1:] == content(alone)[1:]
-        wanted = numbers(alone.results)
-        apart = np.abs(numbers(answer.results) - wanted) / np.maximum(wanted, 1)
-        assert apart.max() <= BATCH_TOLERANCE
-    assert len({content(answer)[0] for answer in answers}) == len(answers)
 
 
 def test_another_process_gives_the_same_bits(

@@ -102,11 +102,10 @@ def test_the_fast_reference_is_the_plain_one(world: ServedWorld, name: str) -> N
 
 
 @pytest.mark.parametrize(
-    "shift",
-    [GaussianNoise(0.08), GaussianBlur(5), Resize(0.25)],
-    ids=lambda shift: type(shift).__name__,
+    ("name", "shift"),
+    [("lewm", GaussianNoise(0.08)), ("pldm", GaussianBlur(5)), ("lewm", Resize(0.25))],
+    ids=str,
 )
-@pytest.mark.parametrize("name", ["lewm", "pldm"])
 def test_one_checkpoint(
     client: AcpcClient, world: ServedWorld, anchors: score_reference.Anchors, name: str,
     shift: Perturbation,

@@ -5,11 +5,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import numpy_reference as metrics
 import pair_reference
 import pixel_reference as pixels
-import planning_world
 import pytest
 import score_reference
 import wire
@@ -18,12 +16,10 @@ from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
 from acpc_server.cli import app
 from conv_reference import ConvReference
-from installed_package import install
-from planning_wire import OF_EACH
+from example_scripts import install
 from served_world import ServedWorld, served
 from test_pair_agreement import shown
 from test_pair_agreement import worst as worst_of_pair
-from test_score_agreement import gap
 from test_score_agreement import worst as worst_of_score
 from typer.testing import CliRunner
 from waiting import GENEROUS_SECONDS
@@ -71,34 +67,6 @@ def test_compare_pair(conv_client: AcpcClient) -> None:
     ]
     wanted = pair_reference.compare(model, history, blocks, views, future=future)
     shown("ComparePair", worst_of_pair(answer, wanted))
-
-
-def test_certify_pool(conv_client: AcpcClient) -> None:
-    frames = wire.frames(2, height=32, width=32)
-    candidates = np.stack([wire.blocks(HORIZON, seed=seed) for seed in range(12)])
-    answer = conv_client.certify_pool(
-        "conv-base", frames[:1], candidates, frames[1], perturbations=GaussianNoise(0.02),
-        draws=DRAWS, seed=SEED, elite_count=3,
-    )  # fmt: skip
-    model = ConvReference.of(CHECKPOINTS / "conv-base")
-    images = pixels.model_input(frames, model.image_size)
-    goal = model.encode(images[1:])[0]
-
-    def rolled(image: np.ndarray) -> np.ndarray:
-        latents = model.encode(image)
-        return np.stack([model.rollout(latents, c.astype(np.float64)) for c in candidates])
-
-    clean = rolled(images[:1])
-    assert answer.clean_winner == np.argmin(answer.clean_costs)
-    for draw, view in enumerate(answer.views):
-        spec = GaussianNoise(0.02).to_spec()
-        other = pair_reference.perturbed(images[:1], spec, seed=SEED, anchor=0, draw=draw)
-        wanted = planning_world.certify(
-            clean, rolled(other), (goal, goal), mean=False, weights=metrics.uniform(HORIZON)
-        )
-        errors = [gap(answer.clean_costs, wanted.clean_costs)]
-        errors += [gap(getattr(view, name), getattr(wanted, name)) for name in OF_EACH]
-        shown(f"CertifyPool, draw {draw}", max(errors))
 
 
 @pytest.mark.parametrize("shift", [GaussianNoise(0.08), Occlusion(0.3)], ids=str)

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from acpc_server.models import load_checkpoint
-from example_scripts import EXAMPLES, plugged_in
-from installed_package import install
+from example_scripts import EXAMPLES, install
 
 SOURCE = EXAMPLES / "bring_your_own"
 PAGE = (EXAMPLES.parent / "docs" / "bring-your-own-model.md").read_text()
@@ -19,8 +18,12 @@ PAGE = (EXAMPLES.parent / "docs" / "bring-your-own-model.md").read_text()
 
 @pytest.fixture
 def installed(tmp_path: Path) -> Iterator[None]:
-    with plugged_in(install(SOURCE, tmp_path), "acpc_conv_jepa"):
+    """The package can be imported; afterwards it is forgotten."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(install(SOURCE, tmp_path)))
         yield
+    for name in [name for name in sys.modules if name.partition(".")[0] == "acpc_conv_jepa"]:
+        del sys.modules[name]
 
 
 def blocks(language: str) -> list[str]:

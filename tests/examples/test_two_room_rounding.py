@@ -9,11 +9,12 @@ import torch
 from acpc.contract import DatasetAnchors, GaussianNoise, ScoreProtocol
 from acpc_client import CheckpointScore, NumericMode
 from acpc_client.sync.client import AcpcClient
-from dataset import columns
+from dataset import SEED, columns
 from example_scripts import EXAMPLES
-from public_dataset import PublicColumns, write_public_dataset
+from golden import EPISODES
+from public_dataset import PublicColumns
 from reference_model import ReferenceModel
-from served_world import served
+from served_fixtures import Demo
 from waiting import GENEROUS_SECONDS
 
 SHIPPED = EXAMPLES / "two_room" / "checkpoints"
@@ -23,20 +24,16 @@ AGREEMENT = 1e-4
 
 @pytest.fixture(scope="module")
 def content() -> PublicColumns:
-    arrays = columns(episodes=12, blocks=24, seed=31)
+    """Of the demo's dataset."""
+    arrays = columns(episodes=EPISODES, blocks=24, seed=SEED)
     lengths, offsets = arrays.pop("ep_len"), arrays.pop("ep_offset")
     return PublicColumns(arrays, lengths, offsets)
 
 
 @pytest.fixture(scope="module")
-def client(
-    tmp_path_factory: pytest.TempPathFactory, content: PublicColumns
-) -> Iterator[AcpcClient]:
-    root = tmp_path_factory.mktemp("two-room")
-    (root / "datasets").mkdir()
-    write_public_dataset(root / "datasets" / "two-room.h5", content)
-    with served(SHIPPED, root / "datasets", root / "state") as client:
-        yield client
+def client(demo: Demo) -> Iterator[AcpcClient]:
+    with AcpcClient(demo.server.address) as opened:
+        yield opened
 
 
 def reference(name: str) -> ReferenceModel:

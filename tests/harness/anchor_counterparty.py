@@ -1,7 +1,6 @@
 """An anchor service in memory, written from the contract, that can be told to misbehave."""
 
 import zlib
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -10,40 +9,34 @@ import grpc
 import numpy as np
 import wire
 from acpc.v1 import anchor_service_pb2 as pb
-from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
-from google.rpc import status_pb2
-from grpc_status import rpc_status
+from client_counterparty import Refused, Scripted, page
+from client_messages import status
 
 DTYPES = {code: name for name, code in wire.CODES.items()}
 
 
-class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
-    """Stores uploads by request id and sets by digest.
+class AnchorCounterparty(Scripted):
+    """Stores uploads by request id and sets by digest; refuses streams after a shard each.
 
     Attributes:
         headers: Every header that arrived.
         shards: Every shard that arrived, stored or not.
-        created: Every request to make a set.
-        refusals: Statuses that the next streams end with, after one shard each.
         forgets: Streams that end well until one loses its upload; 0: none does.
         lies: Whether sets are answered under another digest.
-        keeps: Whether shards before a refusal are kept.
         on_stream_end: Called with the anchors that are stored when a stream has ended well.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.headers: list[pb.UploadHeader] = []
         self.shards: list[pb.AnchorShard] = []
-        self.created: list[pb.CreateAnchorSetRequest] = []
-        self.refusals: deque[status_pb2.Status] = deque()
         self.forgets = 0
         self.lies = False
-        self.keeps = True
         self.on_stream_end: Callable[[int], object] = lambda stored: None
         self.uploads: dict[str, list[pb.AnchorShard]] = {}
         self.sets: dict[str, pb.AnchorSet] = {}
 
-    def UploadAnchors(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
+    def UploadAnchors(self, requests: Iterator[Any], context: Any) -> dict[str, Any]:
         header = next(requests).header
         self.headers.append(header)
         kept = self.uploads.setdefault(header.request_id, [])
@@ -53,19 +46,15 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
             assert shard.offset == self._next(kept)
             self.shards.append(shard)
             kept.append(shard)
-            if self.refusals:
-                break
-        if self.refusals:
-            if not self.keeps:
-                kept.clear()
-            context.abort_with_status(rpc_status.to_status(self.refusals.popleft()))
+            self.refuse("UploadAnchors")
+        self.refuse("UploadAnchors")
         self.forgets -= 1
         if not self.forgets:
             del self.uploads[header.request_id]
-            return pb.UploadAnchorsResponse(next_offset=0)
+            return {"next_offset": 0}
         found = self._finished(header, kept)
         self.on_stream_end(self._next(kept))
-        return pb.UploadAnchorsResponse(anchor_set=found, next_offset=self._next(kept))
+        return {"anchor_set": found, "next_offset": self._next(kept)}
 
     @staticmethod
     def _next(kept: list[pb.AnchorShard]) -> int:
@@ -89,25 +78,18 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
         digest = anchor_wire.digest(arrays, header.history)
         if self.lies:
             digest = digest[::-1]
-        found = pb.AnchorSet(
-            digest=digest,
-            anchors=header.anchors,
-            history=header.history,
-            horizon=header.horizon,
-            description=header.description,
-            size_bytes=3 * 2**20,
-        )
-        found.create_time.FromSeconds(1_800_000_000)
-        found.expire_time.FromSeconds(1_800_864_000)
+        times = {
+            "create_time": {"seconds": 1_800_000_000}, "expire_time": {"seconds": 1_800_864_000},
+        }  # fmt: skip
+        shown = ("anchors", "history", "horizon", "description")
+        same = {name: getattr(header, name) for name in shown}
+        found = pb.AnchorSet(digest=digest, size_bytes=3 * 2**20, **same, **times)
         return self.sets.setdefault(digest, found)
 
-    def GetUpload(self, request: pb.GetUploadRequest, context: grpc.ServicerContext) -> Any:
-        if request.request_id not in self.uploads:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such upload")
-        return pb.GetUploadResponse(next_offset=self._next(self.uploads[request.request_id]))
+    def GetUpload(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"next_offset": self._next(_of(self.uploads, request.request_id))}
 
-    def CreateAnchorSet(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self.created.append(request)
+    def CreateAnchorSet(self, request: Any, context: Any) -> dict[str, Any]:
         made = pb.AnchorSet(
             digest="c" * 64,
             anchors=request.source.count,
@@ -116,24 +98,23 @@ class AnchorCounterparty(pb_grpc.AnchorServiceServicer):
             description=request.description,
             source=request.source,
         )
-        return pb.CreateAnchorSetResponse(anchor_set=self.sets.setdefault(made.digest, made))
+        return {"anchor_set": self.sets.setdefault(made.digest, made)}
 
-    def GetAnchorSet(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._known(request.digest, context)
-        return pb.GetAnchorSetResponse(anchor_set=self.sets[request.digest])
+    def GetAnchorSet(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"anchor_set": _of(self.sets, request.digest)}
 
-    def ListAnchorSets(self, request: Any, context: grpc.ServicerContext) -> Any:
-        start = int(request.page_token or 0)
-        stop = start + request.page_size
-        found = list(self.sets.values())
-        token = str(stop) if stop < len(found) else ""
-        return pb.ListAnchorSetsResponse(anchor_sets=found[start:stop], next_page_token=token)
+    def ListAnchorSets(self, request: Any, context: Any) -> dict[str, Any]:
+        found, token = page(list(self.sets.values()), request)
+        return {"anchor_sets": found, "next_page_token": token}
 
-    def DeleteAnchorSet(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._known(request.digest, context)
+    def DeleteAnchorSet(self, request: Any, context: Any) -> dict[str, Any]:
+        _of(self.sets, request.digest)
         del self.sets[request.digest]
-        return pb.DeleteAnchorSetResponse()
+        return {}
 
-    def _known(self, digest: str, context: grpc.ServicerContext) -> None:
-        if digest not in self.sets:
-            context.abort(grpc.StatusCode.NOT_FOUND, "no such set")
+
+def _of(kept: dict[str, Any], name: str) -> Any:
+    """What is kept under a name, or the refusal that there is no such thing."""
+    if name not in kept:
+        raise Refused(status(grpc.StatusCode.NOT_FOUND, "no such upload or set"))
+    return kept[name]

@@ -6,48 +6,113 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from concurrent import futures
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import grpc
 import numpy as np
-from acpc.v1 import (
-    anchor_service_pb2_grpc,
-    checkpoint_service_pb2_grpc,
-    dataset_service_pb2_grpc,
-    diagnostic_service_pb2_grpc,
-    scoring_service_pb2,
-    scoring_service_pb2_grpc,
-    study_service_pb2_grpc,
-)
-from acpc.v1 import checkpoint_service_pb2 as checkpoints
-from acpc.v1 import dataset_service_pb2 as datasets
-from acpc.v1 import diagnostic_service_pb2 as diagnostics
+from acpc.v1 import checkpoint_service_pb2
 from client_messages import RECEIPT, operation, status, study_operation, tensor
-from google.longrunning import operations_pb2, operations_pb2_grpc
-from google.protobuf import empty_pb2
+from google.longrunning import operations_pb2
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import Message
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
+from methods import METHODS
 
 LIMIT = 64 * 1024 * 1024
 
 
-class Counterparty(
-    diagnostic_service_pb2_grpc.DiagnosticServiceServicer,
-    checkpoint_service_pb2_grpc.CheckpointServiceServicer,
-    dataset_service_pb2_grpc.DatasetServiceServicer,
-    scoring_service_pb2_grpc.ScoringServiceServicer,
-    study_service_pb2_grpc.StudyServiceServicer,
-    operations_pb2_grpc.OperationsServicer,
-):
-    """All services at once.
+class Refused(Exception):
+    """Ends a call with this status."""
+
+    def __init__(self, ends: status_pb2.Status) -> None:
+        super().__init__(ends.message)
+        self.ends = ends
+
+
+class Scripted(grpc.GenericRpcHandler):
+    """Serves every method of the contract that a subclass has, by its name.
+
+    A method takes the request, or the requests of a stream, and the context; it answers with a
+    message or its fields, of a stream with an iterator of them, or raises ``Refused``.
 
     Attributes:
-        requests: Every request that arrived, by method.
+        requests: Every request that arrived, by method; None for a stream that is not noted.
         peers: Address each came from, by method.
         callers: Header ``authorization`` of each, in order.
         deadlines: Seconds each had left on arrival, by method; None without a deadline.
+        callers: The authorization of each call, in order.
         refusals: Statuses to answer with before answering properly, by method; those of
             "PlanUnread" before the first request of a session is read.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[str, list[Any]] = defaultdict(list)
+        self.peers: dict[str, list[str]] = defaultdict(list)
+        self.deadlines: dict[str, list[float | None]] = defaultdict(list)
+        self.callers: list[Any] = []
+        self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        """The handler of a method; None for one that is not here."""
+        method = METHODS.get(details.method)
+        if method is None or not hasattr(self, method.name):
+            return None
+        given, answer = (GetMessageClass(one) for one in (method.input_type, method.output_type))
+        ways = (method.client_streaming, method.server_streaming)
+        kind = "_".join("stream" if way else "unary" for way in ways)
+        return getattr(grpc, f"{kind}_rpc_method_handler")(
+            partial(self._many if method.server_streaming else self._one, method),
+            request_deserializer=given.FromString,
+            response_serializer=lambda found: (
+                found if isinstance(found, Message) else answer(**found)
+            ).SerializeToString(),
+        )
+
+    def note(self, name: str, request: Any, context: grpc.ServicerContext) -> None:
+        """Keep what arrived, and refuse it where the test says so."""
+        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
+        self.requests[name].append(request)
+        self.peers[name].append(context.peer())
+        self.deadlines[name].append(context.time_remaining())
+        self.refuse(name)
+
+    def refuse(self, name: str) -> None:
+        """Refuse a call of a method while there are refusals of it."""
+        if self.refusals[name]:
+            raise Refused(self.refusals[name].popleft())
+
+    def _one(self, method: MethodDescriptor, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            if not method.client_streaming:
+                self.note(method.name, request, context)
+            return getattr(self, method.name)(request, context)
+        except Refused as refused:
+            context.abort_with_status(rpc_status.to_status(refused.ends))
+
+    def _many(
+        self, method: MethodDescriptor, request: Any, context: grpc.ServicerContext
+    ) -> Iterator[Any]:
+        try:
+            if not method.client_streaming:
+                self.note(method.name, request, context)
+            yield from getattr(self, method.name)(request, context)
+        except Refused as refused:
+            context.abort_with_status(rpc_status.to_status(refused.ends))
+
+
+def page(found: list[Any], request: Any, size: int = 0) -> tuple[list[Any], str]:
+    """The entries that a request for a page gets, and the token of the next."""
+    start, size = int(request.page_token or 0), size or request.page_size
+    return found[start : start + size], str(start + size) if start + size < len(found) else ""
+
+
+class Counterparty(Scripted):
+    """All services at once, without anchor sets.
+
+    Attributes:
         script: What the scored job goes through: operations, or statuses that break the stream.
         stalled: While set, a watch stream stays open after its script, and pools wait.
         uncertified: Spec and draw of the views whose certificates are denied.
@@ -57,11 +122,7 @@ class Counterparty(
     """
 
     def __init__(self) -> None:
-        self.requests: dict[str, list[Any]] = defaultdict(list)
-        self.peers: dict[str, list[str]] = defaultdict(list)
-        self.callers: list[str | bytes | None] = []
-        self.deadlines: dict[str, list[float | None]] = defaultdict(list)
-        self.refusals: dict[str, deque[status_pb2.Status]] = defaultdict(deque)
+        super().__init__()
         self.script: deque[operations_pb2.Operation | status_pb2.Status] = deque()
         self.stalled = threading.Event()
         self.uncertified: set[tuple[int, int]] = set()
@@ -69,22 +130,7 @@ class Counterparty(
         self.goodbyes = threading.Semaphore(0)
         self.on_watch_end: Callable[[], None] = lambda: None
 
-    def _begin(self, method: str, request: Any, context: grpc.ServicerContext) -> None:
-        self.requests[method].append(request)
-        self.peers[method].append(context.peer())
-        self.callers.append(dict(context.invocation_metadata()).get("authorization"))
-        self.deadlines[method].append(context.time_remaining())
-        self._refuse(method, context)
-
-    def _refuse(self, method: str, context: grpc.ServicerContext) -> None:
-        if self.refusals[method]:
-            context.abort_with_status(rpc_status.to_status(self.refusals[method].popleft()))
-
-    def ComparePair(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ComparePair", request, context)
-        return self._compare(request)
-
-    def _compare(self, request: Any) -> Any:
+    def ComparePair(self, request: Any, context: Any) -> dict[str, Any]:
         measured = {"acpc": 1.5, "acpc_one_step": 1.25, "step_distances": [1.25, 1.75]}
         if request.HasField("observed_future"):
             measured["error_drift"] = {"drift": 0.5, "bound": 1.5}
@@ -95,15 +141,15 @@ class Counterparty(
         ]
         for view in range(request.explicit_views.shape[0] if request.explicit_views.shape else 0):
             results.append({"draw": view, "acpc": 2.5})
-        return diagnostics.ComparePairResponse(
-            request_id=request.request_id,
-            results=results,
-            receipt=RECEIPT,
-            timing={"compute": {"seconds": 1, "nanos": 500_000_000}},
-        )
+        return {
+            "request_id": request.request_id,
+            "results": results,
+            "receipt": RECEIPT,
+            "timing": {"compute": {"seconds": 1, "nanos": 500_000_000}},
+        }
 
-    def ComparePairs(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        self._begin("ComparePairs", None, context)
+    def ComparePairs(self, requests: Any, context: Any) -> Iterator[dict[str, Any]]:
+        self.note("ComparePairs", None, context)
         for request in requests:
             if request.pair.weights == [2.0]:
                 wrong = {"field": "weights", "description": "sum to 2"}
@@ -111,99 +157,87 @@ class Counterparty(
                 error = status(grpc.StatusCode.INVALID_ARGUMENT, "weights: sum to 2", details)
                 answer = {"error": error}
             else:
-                answer = {"response": self._compare(request.pair)}
-            yield diagnostics.ComparePairsResponse(pair_id=request.pair_id, **answer)
+                answer = {"response": self.ComparePair(request.pair, context)}
+            yield {"pair_id": request.pair_id, **answer}
 
-    def PreviewAnchors(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("PreviewAnchors", request, context)
-        return scoring_service_pb2.PreviewAnchorsResponse(
-            previews=[
-                scoring_service_pb2.AnchorPreview(
-                    anchor=anchor,
-                    clean=tensor(np.full((1, 2, 4, 3), anchor, np.uint8)),
-                    perturbed=tensor(np.full((1, 2, 4, 3), request.draw, np.uint8)),
-                    partner=tensor(np.zeros((1, 2, 4, 3), np.uint8)) if anchor % 2 else None,
-                )
-                for anchor in request.anchors
-            ]
-        )
+    def PreviewAnchors(self, request: Any, context: Any) -> dict[str, Any]:
+        previews = [
+            {
+                "anchor": anchor,
+                "clean": tensor(np.full((1, 2, 4, 3), anchor, np.uint8)),
+                "perturbed": tensor(np.full((1, 2, 4, 3), request.draw, np.uint8)),
+                "partner": tensor(np.zeros((1, 2, 4, 3), np.uint8)) if anchor % 2 else None,
+            }
+            for anchor in request.anchors
+        ]
+        return {"previews": previews}
 
-    def CertifyPool(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("CertifyPool", request, context)
+    def CertifyPool(self, request: Any, context: Any) -> dict[str, Any]:
         return self._certify(request, request.candidates.shape[0])
 
-    def _certify(self, asked: Any, candidates: int) -> Any:
+    def _certify(self, asked: Any, candidates: int) -> dict[str, Any]:
         """The certificate of a pool whose costs are 0, 1, 2, ...; ``asked`` names the views."""
         costs = tensor(np.arange(candidates, dtype=np.float64))
+        measured = ("perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step")
         views = []
         for spec, _ in enumerate(asked.perturbations.specs):
             for draw in range(asked.perturbations.draws):
                 certified = (spec, draw) not in self.uncertified
                 certificate = {"certified": certified, "margin": 0.5 if certified else -0.25}
                 views.append(
-                    diagnostics.ViewCertificate(
-                        spec_index=spec,
-                        draw=draw,
-                        perturbed_winner=0 if certified else 1,
-                        perturbed_costs=costs,
-                        displacements=costs,
-                        bounds=costs,
-                        chained_bounds=costs,
-                        acpc_one_step=costs,
-                        acpc=costs,
-                        top1=certificate,
-                        elite=certificate if asked.elite_count else None,
-                    )
+                    {
+                        "spec_index": spec,
+                        "draw": draw,
+                        "perturbed_winner": 0 if certified else 1,
+                        **dict.fromkeys((*measured, "acpc"), costs),
+                        "top1": certificate,
+                        "elite": certificate if asked.elite_count else None,
+                    }
                 )
-        fraction = sum(view.top1.certified for view in views) / max(1, len(views))
-        return diagnostics.CertifyPoolResponse(
-            request_id=asked.request_id,
-            clean_costs=costs,
-            clean_elites=range(asked.elite_count),
-            views=views,
-            top1_certified_fraction=fraction,
-            elite_certified_fraction=fraction if asked.elite_count else 0.0,
-            clean_gaps={"top1": 1.0, "elite": 1.0 if asked.elite_count else None},
-            certified_severities=[{"kind": "gaussian_noise", "top1": 0.08}],
-            top1_may_change=[
+        fraction = sum(view["top1"]["certified"] for view in views) / max(1, len(views))
+        return {
+            "request_id": asked.request_id,
+            "clean_costs": costs,
+            "clean_elites": range(asked.elite_count),
+            "views": views,
+            "top1_certified_fraction": fraction,
+            "elite_certified_fraction": fraction if asked.elite_count else 0.0,
+            "clean_gaps": {"top1": 1.0, "elite": 1.0 if asked.elite_count else None},
+            "certified_severities": [{"kind": "gaussian_noise", "top1": 0.08}],
+            "top1_may_change": [
                 {"spec_index": spec, "draws": asked.perturbations.draws, "share": 0.5}
                 for spec in range(len(asked.perturbations.specs))
             ],
-            receipt=RECEIPT,
-        )
+            "receipt": RECEIPT,
+        }
 
-    def Plan(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
-        self._refuse("PlanUnread", context)
-        first = next(requests)
-        self._begin("Plan", first, context)
-        started = {"request_id": first.start.request_id, "receipt": RECEIPT}
-        yield diagnostics.PlanResponse(started=started)
+    def Plan(self, requests: Any, context: Any) -> Iterator[dict[str, Any]]:
+        self.refuse("PlanUnread")
+        start: Any = None
         for request in requests:
-            while self.stalled.is_set() and context.is_active():
+            while start is not None and self.stalled.is_set() and context.is_active():
                 time.sleep(0.01)
             if request.HasField("start"):
-                first = request
-                self._begin("Plan", first, context)
-                yield diagnostics.PlanResponse(started=started)
+                start = request.start
+                self.note("Plan", request, context)
+                yield {"started": {"request_id": start.request_id, "receipt": RECEIPT}}
                 continue
-            self._begin("PlanPool", request, context)
+            self.note("PlanPool", request, context)
             pool = request.pool
             sampled = None
             if pool.HasField("proposal"):
                 mean = np.frombuffer(pool.proposal.mean.data, np.float32)
                 sampled = tensor(np.stack([mean] * pool.proposal.candidates))
             count = pool.proposal.candidates or pool.candidates.shape[0]
-            yield diagnostics.PlanResponse(
-                certificate={
-                    "iteration": pool.iteration + self.iteration_error,
-                    "certificate": self._certify(first.start, count),
-                    "candidates": sampled,
-                }
-            )
+            certificate = {
+                "iteration": pool.iteration + self.iteration_error,
+                "certificate": self._certify(start, count),
+                "candidates": sampled,
+            }
+            yield {"certificate": certificate}
         self.goodbyes.release()
 
-    def PlanPaired(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("PlanPaired", request, context)
+    def PlanPaired(self, request: Any, context: Any) -> dict[str, Any]:
         plan = tensor(np.ones((request.budget.horizon, 2), np.float32))
         certificate = {"certified": True, "margin": 0.25}
         selections = {"elite": certificate, "top1": certificate}
@@ -211,140 +245,85 @@ class Counterparty(
         iterations *= request.budget.iterations
         view = {"perturbed_plan": plan, "iterations": iterations}
         parted = {"draw": 1, "first_divergence": 0, "selection_regret": 0.125}
-        return diagnostics.PlanPairedResponse(
-            request_id=request.request_id,
-            clean_plan=plan,
-            views=[{**view, "certified": True}, {**view, **parted}],
-            receipt=RECEIPT,
-            clean_gaps=[{"top1": 0.5, "elite": 0.25}] * len(iterations),
-        )
+        return {
+            "request_id": request.request_id,
+            "clean_plan": plan,
+            "views": [{**view, "certified": True}, {**view, **parted}],
+            "receipt": RECEIPT,
+            "clean_gaps": [{"top1": 0.5, "elite": 0.25}] * len(iterations),
+        }
 
-    def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ListCheckpoints", request, context)
-        start = int(request.page_token or 0)
-        names = ["one", "two", "three"][start : start + 2]
-        return checkpoints.ListCheckpointsResponse(
-            checkpoints=[self._checkpoint(name) for name in names],
-            next_page_token="2" if start == 0 else "",
-        )
+    def ListCheckpoints(self, request: Any, context: Any) -> dict[str, Any]:
+        found, token = page([_checkpoint(name) for name in ("one", "two", "three")], request, 2)
+        return {"checkpoints": found, "next_page_token": token}
 
-    def ListDatasets(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ListDatasets", request, context)
-        return datasets.ListDatasetsResponse(datasets=[{"name": "rooms.h5", "size_bytes": 2**20}])
+    def ListDatasets(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"datasets": [{"name": "rooms.h5", "size_bytes": 2**20}]}
 
-    def ListTasks(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ListTasks", request, context)
+    def ListTasks(self, request: Any, context: Any) -> dict[str, Any]:
         known = {"description": "Rooms.", "state": "pose", "frameskip": 5, "history": 3}
-        rooms, own = {"name": "rooms", **known}, {"name": "own.yaml"}
-        tasks, token = ([own], "") if request.page_token else ([rooms], "1")
-        return datasets.ListTasksResponse(tasks=tasks, next_page_token=token)
+        found, token = page([{"name": "rooms", **known}, {"name": "own.yaml"}], request, 1)
+        return {"tasks": found, "next_page_token": token}
 
-    def GetCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("GetCheckpoint", request, context)
-        found = self._checkpoint(request.checkpoint.name)
-        return checkpoints.GetCheckpointResponse(checkpoint=found)
+    def GetCheckpoint(self, request: Any, context: Any) -> dict[str, Any]:
+        return {"checkpoint": _checkpoint(request.checkpoint.name)}
 
-    def LoadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("LoadCheckpoint", request, context)
-        loaded = self._checkpoint(request.checkpoint.name, pinned=request.pin)
-        loaded.state = checkpoints.CHECKPOINT_STATE_LOADED
-        loaded.model.family = "lewm"
-        loaded.model.digest = "d" * 64
-        return checkpoints.LoadCheckpointResponse(checkpoint=loaded)
+    UnloadCheckpoint = GetCheckpoint
 
-    def UnloadCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("UnloadCheckpoint", request, context)
-        found = self._checkpoint(request.checkpoint.name)
-        return checkpoints.UnloadCheckpointResponse(checkpoint=found)
+    def LoadCheckpoint(self, request: Any, context: Any) -> dict[str, Any]:
+        loaded = {
+            "pinned": request.pin,
+            "state": checkpoint_service_pb2.CHECKPOINT_STATE_LOADED,
+            "model": {"family": "lewm", "digest": "d" * 64},
+        }
+        return {"checkpoint": _checkpoint(request.checkpoint.name) | loaded}
 
-    @staticmethod
-    def _checkpoint(name: str, *, pinned: bool = False) -> Any:
-        return checkpoints.Checkpoint(
-            name=name,
-            weights="weights.pt",
-            state=checkpoints.CHECKPOINT_STATE_AVAILABLE,
-            size_bytes=1 << 20,
-            pinned=pinned,
-        )
+    def ScoreCheckpoint(self, request: Any, context: Any) -> Message:
+        return operation(f"operations/{request.request_id}", state=1)  # queued
 
-    def ScoreCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ScoreCheckpoint", request, context)
-        queued = scoring_service_pb2.JOB_STATE_QUEUED
-        return operation(f"operations/{request.request_id}", state=queued)
-
-    def RunStudy(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("RunStudy", request, context)
+    def RunStudy(self, request: Any, context: Any) -> Message:
         return study_operation(f"operations/{request.request_id}", request)
 
-    def WatchOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("WatchOperation", request, context)
+    def WatchOperation(self, request: Any, context: Any) -> Iterator[dict[str, Any]]:
         while self.script:
             step = self.script.popleft()
             if isinstance(step, status_pb2.Status):
-                context.abort_with_status(rpc_status.to_status(step))
-            yield scoring_service_pb2.WatchOperationResponse(operation=step)
+                raise Refused(step)
+            yield {"operation": step}
             if step.done:  # what is scripted after it answers another call
                 break
         while self.stalled.is_set() and context.is_active():
             time.sleep(0.01)
         self.on_watch_end()
 
-    def GetOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("GetOperation", request, context)
+    def GetOperation(self, request: Any, context: Any) -> Any:
         return self.script.popleft() if self.script else operation(request.name)
 
-    def ListOperations(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ListOperations", request, context)
-        page = request.page_token or "first"
-        return operations_pb2.ListOperationsResponse(
-            operations=[operation(f"operations/{page}")],
-            next_page_token="second" if page == "first" else "",
-        )
+    def ListOperations(self, request: Any, context: Any) -> dict[str, Any]:
+        name = request.page_token or "first"
+        more = "second" if name == "first" else ""
+        return {"operations": [operation(f"operations/{name}")], "next_page_token": more}
 
-    def WaitOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("WaitOperation", request, context)
+    def WaitOperation(self, request: Any, context: Any) -> Message:
         return operation(request.name, 2)
 
-    def CancelOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("CancelOperation", request, context)
-        return empty_pb2.Empty()
+    def CancelOperation(self, request: Any, context: Any) -> dict[str, Any]:
+        return {}
 
-    def DeleteOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("DeleteOperation", request, context)
-        return empty_pb2.Empty()
+    DeleteOperation = CancelOperation
 
 
-SERVICES = {
-    anchor_service_pb2_grpc.AnchorServiceServicer:
-        anchor_service_pb2_grpc.add_AnchorServiceServicer_to_server,
-    diagnostic_service_pb2_grpc.DiagnosticServiceServicer:
-        diagnostic_service_pb2_grpc.add_DiagnosticServiceServicer_to_server,
-    dataset_service_pb2_grpc.DatasetServiceServicer:
-        dataset_service_pb2_grpc.add_DatasetServiceServicer_to_server,
-    checkpoint_service_pb2_grpc.CheckpointServiceServicer:
-        checkpoint_service_pb2_grpc.add_CheckpointServiceServicer_to_server,
-    scoring_service_pb2_grpc.ScoringServiceServicer:
-        scoring_service_pb2_grpc.add_ScoringServiceServicer_to_server,
-    study_service_pb2_grpc.StudyServiceServicer:
-        study_service_pb2_grpc.add_StudyServiceServicer_to_server,
-    operations_pb2_grpc.OperationsServicer: operations_pb2_grpc.add_OperationsServicer_to_server,
-}  # fmt: skip
+def _checkpoint(name: str) -> dict[str, Any]:
+    available = checkpoint_service_pb2.CHECKPOINT_STATE_AVAILABLE
+    return {"name": name, "weights": "weights.pt", "state": available, "size_bytes": 1 << 20}
 
 
 def serve(
-    servicer: object,
-    credentials: grpc.ServerCredentials | None = None,
-    address: str = "127.0.0.1:0",
+    party: Scripted, credentials: grpc.ServerCredentials | None = None, address: str = "127.0.0.1:0"
 ) -> tuple[grpc.Server, str]:
-    """A started server of every service that ``servicer`` is of, and its target.
-
-    By default on a free port of this host.
-    """
+    """A started server of a scripted party, by default on a free port of this host; its target."""
     limits = [("grpc.max_receive_message_length", LIMIT), ("grpc.max_send_message_length", LIMIT)]
-    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), options=limits)
-    for kind, add in SERVICES.items():
-        if isinstance(servicer, kind):
-            add(servicer, server)
+    server = grpc.server(futures.ThreadPoolExecutor(max_workers=4), [party], options=limits)
     if credentials is None:
         port = server.add_insecure_port(address)
     else:
@@ -355,8 +334,8 @@ def serve(
 
 
 @contextmanager
-def served(servicer: object, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
-    """The target of a counterparty that listens."""
-    server, target = serve(servicer, credentials)
+def served(party: Scripted, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
+    """The target of a party that listens."""
+    server, target = serve(party, credentials)
     yield target
     server.stop(None).wait()

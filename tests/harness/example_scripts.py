@@ -1,34 +1,29 @@
-"""Scripts of examples/, which are no packages, and plug-ins of it on the path."""
+"""Where the examples lie, and plug-ins laid out as pip installs them."""
 
-import importlib.util
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import shutil
+import tomllib
 from pathlib import Path
-from types import ModuleType
-
-import pytest
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def script(folder: str, name: str) -> ModuleType:
-    """``examples/FOLDER/NAME.py`` as a module."""
-    spec = importlib.util.spec_from_file_location(
-        f"{folder}_{name}", EXAMPLES / folder / f"{name}.py"
+def install(source: Path, target: Path) -> Path:
+    """Lay out the project in ``source`` below ``target``, for PYTHONPATH: files, and metadata.
+
+    The package has the project's name with underscores, as build backends assume.
+    """
+    project = tomllib.loads((source / "pyproject.toml").read_text())["project"]
+    package = project["name"].replace("-", "_")
+    shutil.copytree(
+        source / package, target / package, ignore=shutil.ignore_patterns("__pycache__")
     )
-    assert spec and spec.loader
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-@contextmanager
-def plugged_in(site: Path, package: str) -> Iterator[None]:
-    """The package installed in ``site`` can be imported; afterwards it is forgotten."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(site))
-        yield
-        for name in [name for name in sys.modules if name.partition(".")[0] == package]:
-            del sys.modules[name]
+    info = target / f"{package}-{project['version']}.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    lines = []
+    for group, entries in project["entry-points"].items():
+        lines += [f"[{group}]", *(f"{name} = {value}" for name, value in entries.items())]
+    (info / "entry_points.txt").write_text("\n".join(lines) + "\n")
+    return target

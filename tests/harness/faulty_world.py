@@ -1,21 +1,20 @@
-"""A served world whose checkpoints fail on command, beside ones that do not."""
+"""A served world whose checkpoints fail on command."""
 
 import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from installed_package import install
+from example_scripts import install
 from job_world import JobWorld, write_job_world
 from server_process import ServerProcess
 
 FAMILY = Path(__file__).with_name("faulty_family")
-SOUND = "sound"
 
 
 @dataclass(frozen=True)
 class FaultyWorld:
-    """The roots of :class:`JobWorld` with a family whose calls fail; ``sound`` has its own."""
+    """The roots of :class:`JobWorld` with a family whose calls fail."""
 
     world: JobWorld
     site: Path
@@ -27,7 +26,7 @@ class FaultyWorld:
         return self.world.server(state, environment=environment, **flags)
 
     def inject(self, state: str, fault: str) -> None:
-        """Have every call of its checkpoints but ``sound`` fail from now on.
+        """Have every call of its checkpoints fail from now on.
 
         ``hang 5`` holds up a checkpoint's fifth call from now on, and those after it.
         """
@@ -47,7 +46,6 @@ class FaultyWorld:
 def write_faulty_world(root: Path) -> FaultyWorld:
     """Write every file; ``model``, ``base`` and ``twin`` are of the family that fails."""
     world = write_job_world(root)
-    world.write_weights(SOUND, seed=1)
     for name in ("model", "base", "twin"):
         config = world.checkpoints / name / "config.json"
         config.write_text(

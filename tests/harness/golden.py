@@ -39,6 +39,7 @@ from server_process import ServerProcess
 HERE = Path(__file__).resolve().parent
 WORLD = HERE.parents[1] / "examples" / "two_room"
 KEPT = HERE.parent / "e2e" / "golden.json"
+EPISODES = 30  # of the demo's world
 GOOD, BASE = "two-room-augmented", "two-room-base"
 HISTORY, HORIZON, WIDTH, SIDE = 3, 5, 10, 32
 # What two runs of one request may differ in.
@@ -58,7 +59,7 @@ def write_world(folder: Path) -> Path:
     sys.path.insert(0, str(WORLD))
     from dataset import write_dataset
 
-    write_dataset(folder / "two-room.h5", episodes=30)
+    write_dataset(folder / "two-room.h5", episodes=EPISODES)
     (folder / "two-room.yaml").write_bytes((WORLD / "two-room.yaml").read_bytes())
     return folder
 
@@ -199,13 +200,10 @@ def values(message: Message, prefix: str = "") -> Values:
     return found
 
 
-def answers(datasets: Path, state: Path) -> dict[str, Values]:
-    """Ask a server for all of them; the values of each answer."""
+def answers(address: str) -> dict[str, Values]:
+    """Ask a server of the demo's world for all of them; the values of each answer."""
     asked: dict[str, Values] = {}
-    with (
-        ServerProcess(WORLD / "checkpoints", datasets, state) as server,
-        grpc.insecure_channel(server.address) as channel,
-    ):
+    with grpc.insecure_channel(address) as channel:
         diagnostics = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
         for name, method, messages in interactive():
             call, several = getattr(diagnostics, method), method == "Plan"
@@ -285,7 +283,9 @@ def main() -> None:
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         (datasets := Path(folder) / "datasets").mkdir()
-        found = answers(write_world(datasets), Path(folder) / "state")
+        roots = WORLD / "checkpoints", write_world(datasets), Path(folder) / "state"
+        with ServerProcess(*roots) as server:
+            found = answers(server.address)
     if args.keep:
         kept = {name: summary(answer) for name, answer in found.items()}
         KEPT.write_text(json.dumps(kept, indent=0) + "\n")

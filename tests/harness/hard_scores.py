@@ -11,16 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.contract import EvidenceOptions, Outcome, ScoreProtocol, Thresholds
+from acpc.contract import EvidenceOptions
 from acpc.contract import Population as Of
-from acpc.evidence import CheckpointSample, paired_differences
-from acpc_server.evidence.confident import ConfidentVerdict
-from acpc_server.evidence.numbers import Numbers
+from acpc.evidence import CheckpointSample
 from scipy.spatial import cKDTree
 from scipy.spatial.distance import pdist
-from synthetic_scores import MARGIN, PAIRED_NUMBERS, QUANTILE, Trio, numbers_of
+from synthetic_scores import MARGIN, QUANTILE, Trio, numbers_of
 
-NAMES = ("ir_raw", "ir_relative", "sr")
 SPREAD, SPREAD_APART = 0.35, 0.5
 
 
@@ -223,53 +220,6 @@ def hard_truth(
     """The numbers of a population's first checkpoint, in units of the second, and differences."""
     generator = np.random.default_rng(99)
     return numbers_of([make(generator) for _ in range(sets)])
-
-
-def covered(
-    draw: Callable[[np.random.Generator], tuple[CheckpointSample, CheckpointSample]],
-    true: dict[str, float],
-    experiments: int,
-    options: EvidenceOptions,
-    seed: int = 3,
-) -> dict[str, float]:
-    """How often intervals hold the truth, and verdicts pass that must not.
-
-    The truth lies on both thresholds, or on that of IR or of SR with the other one met.
-    """
-    generator, protocol = np.random.default_rng(seed), ScoreProtocol()
-    limits = {
-        "both": Thresholds(true["ir_relative"] * (1 - 1e-9), min(1.0, true["sr"] * (1 + 1e-9))),
-        "IR": Thresholds(true["ir_relative"] * (1 - 1e-9), true["sr"] / 2),
-        "SR": Thresholds(3 * true["ir_relative"], min(1.0, true["sr"] * (1 + 1e-9))),
-    }
-    found = dict.fromkeys([*NAMES, *(f"wrongly passed, {name}" for name in limits)], 0)
-    for _ in range(experiments):
-        numbers = Numbers.of(*draw(generator), protocol, options)
-        for name in NAMES:
-            ends = getattr(numbers, name).interval(options.confidence)
-            found[name] += ends.lower - 1e-12 <= true[name] <= ends.upper + 1e-12
-        for name, at in limits.items():
-            verdict = ConfidentVerdict(numbers, at, 1 - options.confidence, protocol.quantile)
-            found[f"wrongly passed, {name}"] += verdict.outcome()[0] is Outcome.PASSED
-    return {name: times / experiments for name, times in found.items()}
-
-
-def paired_covered(
-    make: Callable[[np.random.Generator], Trio],
-    true: dict[str, float],
-    experiments: int,
-    options: EvidenceOptions,
-    seed: int = 3,
-) -> dict[str, float]:
-    """How often intervals of differences hold the truth."""
-    generator, held = np.random.default_rng(seed), dict.fromkeys(PAIRED_NUMBERS, 0)
-    for _ in range(experiments):
-        found = paired_differences(*make(generator), ScoreProtocol(), options)
-        for name in PAIRED_NUMBERS:
-            change = found[name]
-            assert change is not None
-            held[name] += change[1].lower <= true[name] <= change[1].upper
-    return {name: times / experiments for name, times in held.items()}
 
 
 def of_dataset(confidence: float = 0.95, resamples: int = 1000) -> EvidenceOptions:

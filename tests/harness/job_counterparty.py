@@ -8,12 +8,10 @@ from typing import Any
 
 import grpc
 import pytest
-from acpc.v1 import checkpoint_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from client_counterparty import Counterparty, served
+from client_counterparty import Counterparty, Refused, page, served
 from client_messages import operation, score_response, status
 from google.rpc import status_pb2
-from grpc_status import rpc_status
 
 DOCUMENT: dict[str, Any] = {
     "name": "mine",
@@ -61,21 +59,16 @@ class JobParty(Counterparty):
         super().__init__()
         self._guard = threading.Lock()
 
-    def ListCheckpoints(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ListCheckpoints", request, context)
+    def ListCheckpoints(self, request: Any, context: Any) -> dict[str, Any]:
         listed = [
-            checkpoint_service_pb2.Checkpoint(name=name, weights=weights)
+            {"name": name, "weights": weights}
             for name, files in sorted(self.listing.items())
             for weights in sorted(files)
         ]
-        start = int(request.page_token or 0)
-        more = str(start + 2) if start + 2 < len(listed) else ""
-        return checkpoint_service_pb2.ListCheckpointsResponse(
-            checkpoints=listed[start : start + 2], next_page_token=more
-        )
+        found, token = page(listed, request, 2)
+        return {"checkpoints": found, "next_page_token": token}
 
-    def ScoreCheckpoint(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("ScoreCheckpoint", request, context)
+    def ScoreCheckpoint(self, request: Any, context: Any) -> Any:
         with self._guard:
             known = self.jobs.get(request.request_id)
             if known is None:
@@ -84,23 +77,20 @@ class JobParty(Counterparty):
                 self.jobs[request.request_id] = Job(request, self.looks, fate)
                 self.most = max(self.most, sum(job.looks > 0 for job in self.jobs.values()))
             elif known.request != request:
-                clash = status(grpc.StatusCode.ALREADY_EXISTS, "used for another job")
-                context.abort_with_status(rpc_status.to_status(clash))
+                raise Refused(status(grpc.StatusCode.ALREADY_EXISTS, "used for another job"))
         return self._shown(f"operations/{request.request_id}")
 
-    def GetOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
-        self._begin("GetOperation", request, context)
+    def GetOperation(self, request: Any, context: Any) -> Any:
         job = self.jobs.get(request.name.removeprefix("operations/"))
         if job is None:
-            gone = status(grpc.StatusCode.NOT_FOUND, "no such operation")
-            context.abort_with_status(rpc_status.to_status(gone))
+            raise Refused(status(grpc.StatusCode.NOT_FOUND, "no such operation"))
         job.looks = max(0, job.looks - 1)
         return self._shown(request.name)
 
-    def CancelOperation(self, request: Any, context: grpc.ServicerContext) -> Any:
+    def CancelOperation(self, request: Any, context: Any) -> dict[str, Any]:
         job = self.jobs[request.name.removeprefix("operations/")]
         job.fate, job.looks = status(grpc.StatusCode.CANCELLED, "withdrawn"), 0
-        return super().CancelOperation(request, context)
+        return {}
 
     def _shown(self, name: str) -> Any:
         job = self.jobs[name.removeprefix("operations/")]

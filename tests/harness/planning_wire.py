@@ -10,10 +10,6 @@ from acpc.v1 import diagnostic_service_pb2 as pb
 from acpc.v1 import tensor_pb2
 
 CANDIDATES, HORIZON, ELITES = 12, 3, 3
-# What a view's certificate has of each candidate.
-OF_EACH = (
-    "perturbed_costs", "displacements", "bounds", "chained_bounds", "acpc_one_step", "acpc",
-)  # fmt: skip
 
 
 def pool(count: int = CANDIDATES, *, horizon: int = HORIZON, seed: int = 4) -> NDArray[np.float32]:

@@ -10,7 +10,7 @@ import grpc
 import pytest
 from acpc_client.sync.client import AcpcClient
 from filelock import FileLock
-from job_world import JobWorld, write_job_world
+from job_world import JobCaller, JobWorld, write_job_world
 from served_world import ServedWorld, write_world
 from server_process import ServerProcess, free_port
 
@@ -66,6 +66,12 @@ def job_server(job_world: JobWorld) -> Iterator[ServerProcess]:
     with job_world.server("state", port=free_port()) as process:
         yield process
         assert process.bugs() == []
+
+
+@pytest.fixture(scope="module")
+def calls(job_server: ServerProcess) -> Iterator[JobCaller]:
+    with grpc.insecure_channel(job_server.address) as opened:
+        yield JobCaller(opened)
 
 
 @dataclass(frozen=True)

@@ -1,11 +1,16 @@
 """Draws synthetic scores whose true IR, relative IR and SR are known, to test intervals on."""
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
+from acpc.contract import EvidenceOptions, ScoreProtocol, Thresholds
+from acpc.evidence import paired_differences
 from acpc_server.evidence import CheckpointSample
+from acpc_server.evidence.confident import ConfidentVerdict
+from acpc_server.evidence.numbers import Numbers
 
 NEIGHBOURHOOD, QUANTILE, MARGIN, DRAWS = 0.35, 0.9, 0.1, 5
 Trio = tuple[CheckpointSample, CheckpointSample, np.ndarray]
@@ -109,19 +114,8 @@ def partners(generator: np.random.Generator, trajectory: np.ndarray, hubs: int =
     return np.where(allowed.any(axis=1), nearest, -1)
 
 
-@dataclass(frozen=True)
-class Truth:
-    """The numbers of a population."""
-
-    ir_raw: float
-    reference_ir_raw: float
-    ir_relative: float
-    sr: float
-    reference_sr: float
-
-
 @cache
-def truth(population: Population, sets: int = 4000, seed: int = 1) -> Truth:
+def truth(population: Population, sets: int = 4000, seed: int = 1) -> dict[str, float]:
     """The numbers over so many independent sets of anchors.
 
     IR is that of all anchors together, and SR the share of all pairs beyond it: partners are the
@@ -129,13 +123,17 @@ def truth(population: Population, sets: int = 4000, seed: int = 1) -> Truth:
     """
     generator = np.random.default_rng(seed)
     drawn = [experiment(population, generator) for _ in range(sets)]
-    irs = [
+    own, reference = (
         float(np.quantile(np.concatenate([pair[side].radius for pair in drawn]), QUANTILE))
         for side in (0, 1)
-    ]
+    )
     distance = np.concatenate([own.distance[own.eligible] for own, _ in drawn])
-    srs = [float((distance > ir + MARGIN).mean()) for ir in irs]
-    return Truth(*irs, irs[0] / irs[1], *srs)
+    return {
+        "ir_raw": own,
+        "reference_ir_raw": reference,
+        "ir_relative": own / reference,
+        "sr": float((distance > own + MARGIN).mean()),
+    }
 
 
 def with_sr(population: Population, sr: float, sets: int = 2000) -> Population:
@@ -213,3 +211,96 @@ PAIRED_POPULATIONS: dict[str, Callable[[], Population]] = {
         replace(_BETTER, anchors=300, per_trajectory=4, within=0.5), 0.9
     ),
 }
+
+
+CLUSTERED = Population(per_trajectory=5, within=0.5)
+IR_ALONE, SR_ALONE = {"bad_distance": 1.0}, {"bad_radius": 1.0}
+# Share of fragile trajectories, trajectories of 100 anchors, SR, in what they are fragile.
+BAD: list[tuple[float, int, float, str, dict[str, float]]] = [
+    (0.1, 25, 0.9, "", {}),
+    (0.1, 25, 0.95, "", {}),
+    (0.1, 50, 0.9, "", {}),
+    (0.2, 25, 0.8, "", {}),
+    (0.1, 100, 0.9, "", {}),
+    (0.02, 100, 0.98, "", {}),
+    (0.05, 50, 0.95, "", {}),
+    (0.3, 10, 0.7, "", {}),
+    (0.1, 50, 0.9, " in IR alone", IR_ALONE),
+    (0.1, 50, 0.9, " in SR alone", SR_ALONE),
+]
+
+
+def _with_bad(share: float, count: int, sr: float, other: dict[str, float]) -> Population:
+    population = Population(per_trajectory=100 // count, within=0.3 * (count < 100), bad=share)
+    return with_sr(replace(population, **other), sr)
+
+
+POPULATIONS: dict[str, Callable[[], Population]] = {
+    "plain": lambda: with_sr(Population(), 0.95),
+    "clustered, 20 of 5": lambda: with_sr(CLUSTERED, 0.95),
+    "clustered, SR 0.8": lambda: with_sr(CLUSTERED, 0.8),
+    "clustered, 10 of 10": lambda: with_sr(Population(per_trajectory=10, within=0.3), 0.9),
+    "heavy tails": lambda: with_sr(Population(tails=3, spread=0.6), 0.9),
+    "near collapse": lambda: with_sr(Population(radius=0.001, distance_spread=0.3), 0.5),
+    "almost all agree": lambda: with_sr(Population(distance_spread=0.3), 0.99),
+    "all agree": lambda: Population(distance=20.0),
+    "25 anchors": lambda: with_sr(Population(anchors=25), 0.9),
+    "50 anchors of 25": lambda: with_sr(Population(50, per_trajectory=2, within=0.3), 0.95),
+    "8 trajectories of 12": lambda: with_sr(Population(96, per_trajectory=12, within=0.6), 0.8),
+    "300 anchors of 75": lambda: with_sr(Population(300, per_trajectory=4, within=0.5), 0.95),
+    **{
+        f"{100 * share:g} % bad of {count}{where}, SR {sr:g}": partial(
+            _with_bad, share, count, sr, other
+        )
+        for share, count, sr, where, other in BAD
+    },
+    "6 hub partners, SR 0.5": lambda: with_sr(Population(hubs=6), 0.5),
+}
+
+
+def covered(
+    draw: Callable[[np.random.Generator], tuple[CheckpointSample, CheckpointSample]],
+    true: dict[str, float],
+    experiments: int,
+    options: EvidenceOptions,
+    seed: int = 3,
+) -> dict[str, float]:
+    """How often the interval of each number holds it, and verdicts pass or fail.
+
+    The truth lies on both thresholds, or on that of IR or of SR with the other one met: no
+    experiment should be decided.
+    """
+    generator, protocol = np.random.default_rng(seed), ScoreProtocol()
+    limits = {
+        "both": Thresholds(true["ir_relative"] * (1 - 1e-9), min(1.0, true["sr"] * (1 + 1e-9))),
+        "IR": Thresholds(true["ir_relative"] * (1 - 1e-9), true["sr"] / 2),
+        "SR": Thresholds(3 * true["ir_relative"], min(1.0, true["sr"] * (1 + 1e-9))),
+    }
+    found = Counter({f"{ended}, {at}": 0 for ended in ("passed", "failed") for at in limits})
+    for _ in range(experiments):
+        numbers = Numbers.of(*draw(generator), protocol, options)
+        for name, value in true.items():
+            ends = getattr(numbers, name).interval(options.confidence)
+            found[name] += ends.lower - 1e-12 <= value <= ends.upper + 1e-12
+        for name, at in limits.items():
+            verdict = ConfidentVerdict(numbers, at, 1 - options.confidence, protocol.quantile)
+            found[f"{verdict.outcome()[0]}, {name}"] += 1
+    return {name: times / experiments for name, times in found.items()}
+
+
+def paired_covered(
+    make: Callable[[np.random.Generator], Trio],
+    true: dict[str, float],
+    experiments: int,
+    options: EvidenceOptions,
+    seed: int = 3,
+) -> dict[str, float]:
+    """How often intervals of differences hold the truth."""
+    generator, held = np.random.default_rng(seed), dict.fromkeys(PAIRED_NUMBERS, 0)
+    for _ in range(experiments):
+        found = paired_differences(*make(generator), ScoreProtocol(), options)
+        for name in PAIRED_NUMBERS:
+            change = found[name]
+            assert change is not None
+            held[name] += change[1].lower <= true[name] <= change[1].upper
+    return {name: times / experiments for name, times in held.items()}

@@ -8,13 +8,12 @@ import time
 from typing import Self
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-DATA, HEADERS, RST_STREAM, SETTINGS, PING, WINDOW_UPDATE = 0x0, 0x1, 0x3, 0x4, 0x6, 0x8
+DATA, HEADERS, SETTINGS, PING, WINDOW_UPDATE = 0x0, 0x1, 0x4, 0x6, 0x8
 ACK = END_STREAM = 0x1
 END_HEADERS = 0x4
 INITIAL_WINDOW_SIZE = 0x4
 DEFAULT_WINDOW = 65_535
 DEFAULT_FRAME = 16_384
-CANCEL = 8
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:

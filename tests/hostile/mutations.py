@@ -29,20 +29,9 @@ RANGES = {
     Field.CPPTYPE_ENUM: (-(2**31), 2**31 - 1),
 }
 SHAPES: list[list[int]] = [
-    [],
-    [0],
-    [-1],
-    [1],
-    [2**62, 4],
-    [2**32, 2**32],
-    [2**63 - 1],
-    [1] * 40,
-    [3, 0, 28, 3],
-    [0, 2**62, 2**62],
-    [-1, -1],
-    [3, 2**31, 28, 3],
-    [1] * 5000,
-]
+    [], [0], [-1], [1], [2**62, 4], [2**32, 2**32], [2**63 - 1], [1] * 40, [3, 0, 28, 3],
+    [0, 2**62, 2**62], [-1, -1], [3, 2**31, 28, 3], [1] * 5000,
+]  # fmt: skip
 EDGES = [b"\x00\x00\xc0\x7f", b"\x00\x00\x80\x7f", b"\xff\xff\x7f\xff", b"\x01\x00\x00\x00"]
 MANY = 2000
 MAX_DEPTH = 4
@@ -100,19 +89,31 @@ class Mutator:
     def wire_bytes(self, message: Message, damage: float) -> bytes:
         """A message as bytes, which are damaged with probability ``damage``."""
         data = message.SerializeToString().replace(NOT_UTF8.encode(), BAD_BYTES)
-        if self._rng.random() < damage:
-            change: Callable[[bytes], bytes] = self._rng.choice(
-                (
-                    self._truncated,
-                    self._flipped,
-                    self._cut,
-                    self._appended,
-                    self._nested,
-                    self._noise,
-                )
-            )
-            data = change(data)
-        return data
+        return self._damaged(data) if self._rng.random() < damage else data
+
+    def _damaged(self, data: bytes) -> bytes:
+        """Bytes cut, overwritten, repeated, followed by others, nested too deep, or any at all."""
+        rng, depth = self._rng, self._rng.choice((50, 99, 101, 5000))
+        first, last = sorted(rng.randrange(len(data) + 1) for _ in range(2))
+        nested = b""
+        for _ in range(min(depth, 500)):
+            nested = b"\x0a" + _varint(len(nested)) + nested
+        makers: tuple[Callable[[], bytes], ...] = (
+            lambda: data[:first],
+            lambda: data[:first] + rng.randbytes(rng.choice((1, 20))) + data[first + 1 :],
+            lambda: data[:last] + data[rng.choice((first, last)) :],
+            lambda: data + b"".join(self._field() for _ in range(rng.choice((1, 5, MANY)))),
+            lambda: data + rng.choice((b"\x0b" * depth + b"\x0c" * depth, nested)),
+            lambda: rng.randbytes(rng.choice((0, 1, 2, 5, 64, 10_000))),
+        )
+        return rng.choice(makers)()
+
+    def _field(self) -> bytes:
+        """A field that the descriptor lacks, or that it gives another type."""
+        number = self._rng.choice((1, 2, 3, 15, 16, 1000, 2**29 - 1))
+        kind, size = self._rng.choice(((0, 0), (1, 8), (2, 4), (5, 4)))
+        head = {0: _varint(self._rng.getrandbits(64)), 2: _varint(4)}.get(kind, b"")
+        return _varint(number << 3 | kind) + head + self._rng.randbytes(size)
 
     def _scalar(self, field: FieldDescriptor) -> Any:
         kind = field.cpp_type
@@ -176,48 +177,6 @@ class Mutator:
                 row = len(tensor.data) // rows
                 tensor.shape[0] = wanted = self._rng.choice((0, 1, rows - 1, rows + 1, 2 * rows))
                 tensor.data = (tensor.data * 2)[: wanted * row]
-
-    def _truncated(self, data: bytes) -> bytes:
-        return data[: self._rng.randrange(len(data) + 1)]
-
-    def _flipped(self, data: bytes) -> bytes:
-        changed = bytearray(data)
-        for _ in range(self._rng.choice((1, 2, 20)) if changed else 0):
-            at = self._rng.randrange(min(len(changed), self._rng.choice((16, 200, 10**9))))
-            changed[at] = self._rng.randrange(256)
-        return bytes(changed)
-
-    def _cut(self, data: bytes) -> bytes:
-        """A slice goes, or comes twice."""
-        first, last = sorted(self._rng.randrange(len(data) + 1) for _ in range(2))
-        return data[:last] + data[self._rng.choice((first, last)) :]
-
-    def _appended(self, data: bytes) -> bytes:
-        """Fields that the descriptor lacks, or that it gives another type."""
-        for _ in range(self._rng.choice((1, 5, MANY))):
-            number = self._rng.choice((1, 2, 3, 15, 16, 1000, 2**29 - 1))
-            kind = self._rng.choice((0, 1, 2, 5))
-            payload = {
-                0: _varint(self._rng.getrandbits(64)),
-                1: self._rng.randbytes(8),
-                2: _varint(4) + self._rng.randbytes(4),
-                5: self._rng.randbytes(4),
-            }[kind]
-            data += _varint(number << 3 | kind) + payload
-        return data
-
-    def _nested(self, data: bytes) -> bytes:
-        """Groups in groups, or messages in messages, deeper than any parser goes."""
-        depth = self._rng.choice((50, 99, 101, 5000))
-        if self._rng.random() < 0.5:
-            return data + b"\x0b" * depth + b"\x0c" * depth
-        inner = b""
-        for _ in range(min(depth, 500)):
-            inner = b"\x0a" + _varint(len(inner)) + inner
-        return data + inner
-
-    def _noise(self, _data: bytes) -> bytes:
-        return self._rng.randbytes(self._rng.choice((0, 1, 2, 5, 64, 10_000)))
 
 
 def places(message: Message) -> Iterator[tuple[Message, FieldDescriptor]]:

@@ -1,23 +1,19 @@
 """Law: whatever is sent to any method, the server has no fault of its own and stays as it was."""
 
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import grpc
-import numpy as np
 import pytest
-from cases import LARGE, METHODS, Cases, Names
-from fuzzer import PRELOADED, Fuzzer, beyond_headers, fuzz
+from cases import LARGE, METHODS, Names
+from fuzzer import PRELOADED, Fuzzer, fuzz
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
 from served_world import ServedWorld, never_written
 from server_process import ServerProcess
-from waiting import wait_until
-from watching import Resident
 
 REQUESTS = 2000
 NAMES = Names("operations/of-nobody", "0" * 64)
@@ -53,27 +49,6 @@ def test_two_thousand_requests(server: ServerProcess) -> None:
     assert min(report.codes["OK"], report.codes["INVALID_ARGUMENT"]) > REQUESTS / 20
 
 
-def test_memory_beyond_the_price_is_noticed() -> None:
-    """A request may move what it costs; what it moves beside that is found, with the request."""
-    size = 2**27
-    for price, least, most in ((0, 0.7, 1.5), (2 * size, 0.0, 0.3)):
-        with Resident(os.getpid(), within=600) as watch, watch.request(7, price):
-            wait_until(lambda seen=watch: seen.looked > 5)
-            block, before = np.ones(size, np.uint8), watch.looked
-            wait_until(lambda seen=watch, before=before: seen.looked > before + 5)
-            assert block.all()
-        del block
-        assert least * size <= watch.highest <= most * size
-        assert watch.under == ((7,) if price == 0 else ())
-
-
-def test_a_case_is_the_same_every_time() -> None:
-    first, again, other = Cases(3, NAMES), Cases(3, NAMES), Cases(4, NAMES)
-    cases = [first.case(index) for index in range(200)]
-    assert cases == [again.case(index) for index in reversed(range(200))][::-1]
-    assert cases != [other.case(index) for index in range(200)]
-
-
 class _Faulty(grpc.GenericRpcHandler):
     """Answers every method with a fault of the server."""
 
@@ -93,7 +68,6 @@ def test_faults_are_found_and_told_how_to_repeat(tmp_path: Path) -> None:
         report = Fuzzer(f"127.0.0.1:{port}", 5, NAMES).run(range(60))
         server.stop(None).wait()
     assert report.codes["UNKNOWN"] > 30
-    excused = sum(beyond_headers(Cases(5, NAMES).case(index)) for index in range(60))
-    found, unknown = len(report.offences), report.codes["UNKNOWN"]
-    assert unknown - excused <= found <= unknown
-    assert all("--seed 5 --only " in offence for offence in report.offences)
+    found = report.offences
+    assert len(found) == report.codes["UNKNOWN"]
+    assert all("--seed 5 --only " in offence for offence in found)

@@ -1,6 +1,5 @@
-"""What others see of a server, and what its process holds, before, under and after an attack."""
+"""What another caller sees of a server, and what its process holds."""
 
-import contextlib
 import os
 import threading
 import time
@@ -9,29 +8,24 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 import anchor_wire
 import grpc
 import wire
-from acpc.v1 import anchor_service_pb2_grpc, diagnostic_service_pb2, diagnostic_service_pb2_grpc
-from attacks import Attack, Target
-from google.longrunning import operations_pb2, operations_pb2_grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
+from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
+from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
+from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
+from google.longrunning.operations_pb2 import ListOperationsRequest
+from google.longrunning.operations_pb2_grpc import OperationsStub
+from grpc_health.v1.health_pb2 import HealthCheckRequest
+from grpc_health.v1.health_pb2_grpc import HealthStub
+from waiting import GENEROUS_SECONDS
 
 MIB = 2**20
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 RISE_SECONDS = 1.0
-PROBE_SECONDS = 5.0
-RECOVERY_SECONDS = 30.0
-# Until a server has taken up what an attack has sent.
-SETTLE_SECONDS = 1.0
-# Threads, open files and MiB that a server may hold more after an attack than before; a pool of
-# workers keeps its threads.
-SLACK = {"threads": 80, "files": 32, "rss_mib": 512}
 
 
 def holdings(pid: int) -> dict[str, int]:
@@ -96,130 +90,34 @@ class Resident:
                 self.highest, self.under = rise, tuple(under)
 
 
-@dataclass(frozen=True)
-class Caller:
-    """Another caller than the attacker, with a connection of its own for every question.
+LIMIT = {"timeout": GENEROUS_SECONDS}
+QUESTIONS: tuple[Callable[[grpc.Channel], object], ...] = (
+    lambda channel: DiagnosticServiceStub(channel).ComparePair(wire.pair(), **LIMIT),
+    lambda channel: list(
+        DiagnosticServiceStub(channel).ComparePairs(
+            iter([ComparePairsRequest(pair_id="one", pair=wire.pair())]), **LIMIT
+        )
+    ),
+    lambda channel: AnchorServiceStub(channel).UploadAnchors(anchor_wire.upload(), **LIMIT),
+    lambda channel: OperationsStub(channel).ListOperations(ListOperationsRequest(), **LIMIT),
+    lambda channel: HealthStub(channel).Check(HealthCheckRequest(), **LIMIT),
+)
 
-    Attributes:
-        seconds: How long it waits for an answer.
-    """
 
-    address: str
-    metrics: str = ""
-    seconds: float = PROBE_SECONDS
+def ask_all(address: str, metrics: str) -> None:
+    """Ask each question at once, on a connection of its own; raises where one is not answered."""
 
-    def questions(self) -> dict[str, Callable[[], object]]:
-        """What it asks, by name; each raises when it is not answered in time."""
-        asked = {name: partial(self._ask, method) for name, method in QUESTIONS.items()}
-        return {**asked, **({"scrape": self._scrape} if self.metrics else {})}
-
-    def _ask(self, method: Callable[[grpc.Channel, float], object]) -> object:
+    def ask(question: Callable[[grpc.Channel], object]) -> object:
         options = [("grpc.use_local_subchannel_pool", 1)]
-        with grpc.insecure_channel(self.address, options) as channel:
-            return method(channel, self.seconds)
+        with grpc.insecure_channel(address, options) as channel:
+            return question(channel)
 
-    def _scrape(self) -> object:
-        url = f"http://{self.metrics}/metrics"
-        with urllib.request.urlopen(url, timeout=self.seconds) as answer:
+    def scrape() -> bytes:
+        url = f"http://{metrics}/metrics"
+        with urllib.request.urlopen(url, timeout=GENEROUS_SECONDS) as answer:
             return answer.read()
 
-
-def _stream(channel: grpc.Channel, seconds: float) -> object:
-    request = diagnostic_service_pb2.ComparePairsRequest(pair_id="one", pair=wire.pair())
-    stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
-    return list(stub.ComparePairs(iter([request]), timeout=seconds))
-
-
-QUESTIONS: dict[str, Callable[[grpc.Channel, float], object]] = {
-    "pair": lambda channel, seconds: diagnostic_service_pb2_grpc.DiagnosticServiceStub(
-        channel
-    ).ComparePair(wire.pair(), timeout=seconds),
-    "stream": _stream,
-    "upload": lambda channel, seconds: anchor_service_pb2_grpc.AnchorServiceStub(
-        channel
-    ).UploadAnchors(anchor_wire.upload(), timeout=seconds),
-    "operations": lambda channel, seconds: operations_pb2_grpc.OperationsStub(
-        channel
-    ).ListOperations(operations_pb2.ListOperationsRequest(page_size=1), timeout=seconds),
-    "health": lambda channel, seconds: health_pb2_grpc.HealthStub(channel).Check(
-        health_pb2.HealthCheckRequest(), timeout=seconds
-    ),
-}
-
-
-def ask(caller: Caller, rounds: int) -> dict[str, dict[str, Any]]:
-    """Each question ``rounds`` times, all kinds at once: answered, slowest ms, wrong codes."""
-
-    def kind(question: Callable[[], object]) -> dict[str, Any]:
-        seconds, wrong = [], set()
-        for _ in range(rounds):
-            started = time.perf_counter()
-            try:
-                question()
-                seconds.append(time.perf_counter() - started)
-            except grpc.RpcError as error:
-                wrong.add(error.code().name)
-            except OSError as error:
-                wrong.add(type(error).__name__)
-        slowest = round(max(seconds) * 1e3) if seconds else None
-        told = {"answered": f"{len(seconds)}/{rounds}", "slowest_ms": slowest}
-        return {**told, **({"errors": sorted(wrong)} if wrong else {})}
-
-    questions = caller.questions()
-    with ThreadPoolExecutor(len(questions)) as pool:
-        return dict(zip(questions, pool.map(kind, questions.values()), strict=True))
-
-
-def watched(
-    attack: Attack,
-    target: Target,
-    caller: Caller,
-    pid: int,
-    rounds: int = 3,
-    memory_seconds: float = RECOVERY_SECONDS,
-) -> dict[str, Any]:
-    """What an attack does to a caller and to the server; the process may die of it.
-
-    Its memory may stay with the allocator, and is waited for only so long.
-    """
-    before, most = holdings(pid), holdings(pid)
-    over = threading.Event()
-
-    def sample() -> None:
-        while not over.wait(0.1):
-            with contextlib.suppress(OSError, KeyError):
-                now = holdings(pid)
-                most.update({name: max(most[name], now[name]) for name in now})
-
-    sampler = threading.Thread(target=sample)
-    sampler.start()
-    try:
-        with attack(target) as notes:
-            time.sleep(SETTLE_SECONDS)
-            under = ask(caller, rounds)
-    finally:
-        over.set()
-        sampler.join()
-    told = {"attack": notes, "others": under, "before": before, "most": most}
-    return {**told, **_recovery(caller, pid, before, memory_seconds)}
-
-
-def _recovery(
-    caller: Caller, pid: int, before: dict[str, int], memory_seconds: float
-) -> dict[str, Any]:
-    """How long it takes until everybody is answered and the process holds no more than before."""
-    started, answered = time.monotonic(), None
-    while (waited := time.monotonic() - started) < max(RECOVERY_SECONDS, caller.seconds):
-        try:
-            after = holdings(pid)
-        except (OSError, KeyError):
-            return {"crashed": True}
-        if answered is None and all(one["answered"] == "1/1" for one in ask(caller, 1).values()):
-            answered = round(time.monotonic() - started, 1)
-        held = {name for name in before if after[name] > before[name] + SLACK[name]}
-        if answered is not None and (
-            not held or (held == {"rss_mib"} and waited >= memory_seconds)
-        ):
-            break
-        time.sleep(0.5)
-    return {"after": after, "answered_again_seconds": answered, "all_given_back": not held}
+    with ThreadPoolExecutor(len(QUESTIONS) + 1) as pool:
+        scraped = pool.submit(scrape)
+        list(pool.map(ask, QUESTIONS))
+        scraped.result()

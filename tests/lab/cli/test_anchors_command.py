@@ -88,7 +88,7 @@ def test_create_list_show_delete(anchors: Acpc) -> None:
         "--request-id", "r",
     )  # fmt: skip
     assert "a.h5, task pusht, seed 5, one per episode" in made.stdout
-    (sent,) = anchors.server.created
+    (sent,) = anchors.server.requests["CreateAnchorSet"]
     source = sent.source
     assert (source.count, source.seed, source.frameskip, source.one_per_episode) == (7, 5, 2, True)
     assert (sent.history, sent.horizon, sent.request_id) == (2, 6, "r")

@@ -192,7 +192,7 @@ def test_an_option_of_a_set_sets_its_field(acpc: Acpc) -> None:
     with served(store) as address:
         answer = acpc("anchors", "create", "a.h5", *options, "--target", address)
     assert answer.exit_code == 0, answer.output
-    assert_promised("anchors create", store.created)
+    assert_promised("anchors create", store.requests["CreateAnchorSet"])
 
 
 def assert_promised(command: str, requests: list[Any]) -> None:
