@@ -25,6 +25,7 @@ from acpc_server.importing.facts import (
     block_width,
     check_modules,
     count,
+    plain_number,
     torch_kind,
 )
 from acpc_server.importing.reading import RunFile, read_bytes
@@ -102,6 +103,19 @@ def resample(positions: Tensor, grid: int) -> Tensor:
     return torch.cat([positions[:, :1].float(), resized.flatten(2).transpose(1, 2)], dim=1)
 
 
+def dinov2(width: int, layers: int, patch: int, side: int) -> JsonObject:
+    """The part ``encoder`` of a ``config.json``, for frames of ``side`` x ``side`` patches."""
+    shape = {
+        "_target_": "transformers.Dinov2Config",
+        "hidden_size": width,
+        "num_hidden_layers": layers,
+        "num_attention_heads": max(1, width // DIM_HEAD),
+        "patch_size": patch,
+        "image_size": side * patch,
+    }
+    return {"_target_": "transformers.Dinov2Model", "config": shape}
+
+
 def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The same tensors under transformers' names."""
     state: dict[str, Tensor] = {}
@@ -123,7 +137,7 @@ def renamed(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 State = dict[str, Tensor]
 Modules = Mapping[str, Node]
-PLAIN = (int, float, str)
+OWN, PLAIN = "backbone.", (int, float, str)
 PREJEPA = "stable_worldmodel.wm.prejepa.module"
 # Keys of dino_wm's hydra.yaml, and what they say; those that must have one value.
 KEYS = {
@@ -141,7 +155,12 @@ KINDS = (
         r"models\.proprio\.ProprioceptiveEmbedding|.*\.prejepa\.module\.Embedder",
         UNKNOWN,
     ),
-    Kind("backbone", r"transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model", UNKNOWN),
+    Kind(
+        "backbone",
+        r"dinov2\.models\.vision_transformer\.DinoVisionTransformer"
+        r"|transformers\.models\.dinov2\.modeling_dinov2\.Dinov2Model",
+        UNKNOWN,
+    ),
     torch_kind(rf"{LAYERS}\.1\.net\.2", "GELU"),
     torch_kind(r"predictor\..*(norm|net\.0)", "LayerNorm", eps=1e-5),
 )
@@ -260,6 +279,15 @@ def _backbone(
         plain = {key: config[key] for key in DINOV2_KEYS if isinstance(config.get(key), PLAIN)}
         made = {"_target_": "transformers.Dinov2Config", **plain}
         return {"_target_": "transformers.Dinov2Model", "config": made}, lambda state: state
+    side = math.isqrt(numbers.value("predictor.num_patches"))
+    if held is not None:
+
+        def finish(state: State) -> State:
+            own = {key.removeprefix(OWN): x for key, x in state.items() if key.startswith(OWN)}
+            kept = {key: x for key, x in state.items() if not key.startswith(OWN)}
+            return kept | _own(prepare_backbone(filename, own, side))
+
+        return _trained(known, numbers, side), finish
     if not backbone:
         what = f"{named!r:.40} by the run's config" if isinstance(named, str) else "a DINOv2"
         raise InvalidArgument(
@@ -268,19 +296,28 @@ def _backbone(
             "--backbone (dinov2_vits14_pretrain.pth, in torch hub's cache; or as Hugging Face "
             "publishes them)",
         )
-    place, side = Path(backbone), math.isqrt(numbers.value("predictor.num_patches"))
+    place = Path(backbone)
     stored = StateReader(place.name, read_bytes(place), {}).tensors
     frames = prepare_backbone(place.name, stored, side)
     numbers.add("backbone", place.name, "--backbone")
     width, _, patch, _ = frames[PATCHES].shape
-    shape = {
-        "_target_": "transformers.Dinov2Config",
-        "hidden_size": width,
-        "num_hidden_layers": count(r"encoder\.layer\.(\d+)\.", frames),
-        "num_attention_heads": max(1, width // DIM_HEAD),
-        "patch_size": patch,
-        "image_size": side * patch,
-    }
-    own = {f"backbone.{key}": tensor for key, tensor in frames.items()}
-    encoder = {"_target_": "transformers.Dinov2Model", "config": shape}
-    return encoder, lambda state: state | own
+    encoder = dinov2(width, count(r"encoder\.layer\.(\d+)\.", frames), patch, side)
+    return encoder, lambda state: state | _own(frames)
+
+
+def _own(frames: State) -> State:
+    return {f"{OWN}{key}": tensor for key, tensor in frames.items()}
+
+
+def _trained(known: Modules, numbers: Numbers, side: int) -> JsonObject:
+    """The config of a DINOv2 that was trained too, and so lies in the file."""
+    slots = sum(value for name, (value, _) in numbers.items() if name.endswith(".emb_dim"))
+    width = numbers.value("predictor.dim") - slots
+    blocks = _children(known, "backbone.blocks")
+    attended = (known.get(f"backbone.blocks.{one}.attn") for one in blocks)
+    heads = (one and one.attributes.get("num_heads") for one in attended)
+    if any(one != width // DIM_HEAD for one in heads):
+        raise unsafe(numbers.filename, f"heads of the encoder are not of {DIM_HEAD} coordinates")
+    patch = known["backbone"].attributes.get("patch_size")
+    patch = plain_number(patch, "encoder.patch_size", numbers.filename)
+    return dinov2(width, len(blocks), int(patch), side)

@@ -29,7 +29,7 @@ TDMPC2_NAME = re.compile(r"(model\.)?_?(Qs|qs|dynamics|reward)\.")
 # Modules of the dict that dino_wm keeps, and PreJEPA's names of them.
 DINO_WM = {
     "predictor": "predictor", "proprio_encoder": "extra_encoders.proprio",
-    "action_encoder": "extra_encoders.action",
+    "action_encoder": "extra_encoders.action", "encoder.base_model": "backbone",
 }  # fmt: skip
 Records = dict[str, StoredTensor | str]
 
@@ -125,9 +125,12 @@ def _module_at(archive: Archive, path: str) -> FoundModel:
 
 def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
     """The modules that dino_wm keeps in a dict, by PreJEPA's names."""
-    if (encoder := below.get("encoder")) is not None:
-        problem = f"encoder is a {encoder.kind!r:.80}, trained too; only a frozen DINOv2 is read"
-        raise unsafe(filename, problem)
+    encoder = below.get("encoder")
+    if encoder is not None and encoder.kind != "dict":
+        key = encoder.attributes.get("feature_key")
+        if key != "x_norm_patchtokens" or "encoder.base_model" not in below:
+            problem = f"encoder is a {encoder.kind!r:.80} of {key!r:.40}, not DINOv2's patch tokens"
+            raise unsafe(filename, problem)
     made = {"extra_encoders": Node(1, "torch.nn.modules.container.ModuleDict", {}, {}, {})}
     for old, new in DINO_WM.items():
         made |= {new + name.removeprefix(old): node for name, node in below.items()

@@ -419,10 +419,7 @@ PATCH_EDITS: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "eps": (lambda p: setattr(p["predictor"].transformer.norm, "eps", 1e-6), "not 1e-05"),
     "a dict": (lambda p: setattr(p["predictor"].transformer.norm, "eps", {}), "not 1e-05"),
     "class": (lambda p: p.update(action_encoder=nn.Linear(2, 2)), "which is not known here"),
-    "encoder": (
-        lambda p: p.update(encoder=nn.Linear(2, 2)),
-        "trained too; only a frozen",
-    ),
+    "encoder": (lambda p: p.update(encoder=nn.Linear(2, 2)), "not DINOv2's patch tokens"),
 }
 
 
