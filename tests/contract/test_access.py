@@ -75,7 +75,7 @@ def guarded(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Ite
     keys = {role: create_key(path, f"{role}-only", role) for role in Role}
     state = tmp_path_factory.mktemp("state")
     with (
-        world.server(state, keys_file=path) as server,
+        world.server(state, keys_file=path, max_calls_per_caller=3) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         yield Guarded(server, channel, path, keys)
@@ -106,6 +106,23 @@ def test_health_is_open(guarded: Guarded) -> None:
         HEALTH, response_deserializer=health_pb2.HealthCheckResponse.FromString
     )(b"", timeout=GENEROUS_SECONDS)
     assert answer.status == health_pb2.HealthCheckResponse.SERVING
+
+
+@pytest.mark.parametrize("method", [LIST, SCORE, PAIRS])
+def test_a_stranger_is_answered_before_a_message_is_read(guarded: Guarded, method: str) -> None:
+    """The call sends headers and neither a message nor an end."""
+    over = threading.Event()
+
+    def silent() -> Iterator[bytes]:
+        over.wait(GENEROUS_SECONDS)
+        yield from ()
+
+    answers = guarded.channel.stream_stream(method)(silent(), timeout=GENEROUS_SECONDS)
+    try:
+        refused = wire.refusal(lambda: list(answers))
+    finally:
+        over.set()
+    assert refused.reason == "NO_CREDENTIALS"
 
 
 def test_changes_and_denials_are_logged(guarded: Guarded) -> None:
@@ -324,3 +341,16 @@ def test_a_server_that_is_open_on_purpose_starts(
         assert server.port > 0
         warned = {line["event"] for line in server.log() if line["level"] == "warning"}
         assert warned >= {"insecure", "metrics_open"} if insecure else "insecure" not in warned
+
+
+def test_a_caller_has_so_many_calls_under_way(guarded: Guarded) -> None:
+    key, over = guarded.new_key("narrow"), threading.Event()
+    try:
+        held = [open_pairs(guarded, key, over) for _ in range(3)]
+        refused = call(guarded.channel, LIST, metadata=bearer(key))
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        assert refused.retry_after
+        assert guarded.code(LIST, bearer(guarded.keys[Role.READ])) == "OK"
+    finally:
+        over.set()
+    assert [list(stream) for stream in held] == [[], [], []]

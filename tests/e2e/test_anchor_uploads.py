@@ -1,4 +1,4 @@
-"""Uploads by the client to real servers: killed, cancelled, crowded; the digest stays."""
+"""Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
 
 import asyncio
 import contextlib
@@ -24,6 +24,7 @@ from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.results import UploadProgress
 from acpc_client.sync.client import AcpcClient
+from cutting_proxy import CuttingProxy
 from served_world import ServedWorld
 from server_process import ServerProcess, free_port
 from waiting import GENEROUS_SECONDS, wait_until
@@ -39,6 +40,32 @@ def arrays(
     """Anchors of random frames, and the digest their set must have."""
     made = anchor_wire.anchor_arrays(count, seed, size=size)
     return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
+
+
+def cuts_of(total: int) -> Iterator[int]:
+    """Where to cut: early, then at random bytes; most connections carry a stream, or it is slow."""
+    return iter([5000, *np.random.default_rng(0).integers(total // 4, total // 2, 9).tolist()])
+
+
+def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
+    """Whole arrays by the blocking client."""
+    anchors, digest = arrays(40, 0, LARGE)
+    told: list[UploadProgress] = []
+    with (
+        CuttingProxy(server.port, cuts_of(anchors.frames.nbytes)) as proxy,
+        AcpcClient(f"127.0.0.1:{proxy.port}") as client,
+    ):
+        stored = client.anchors.upload(anchors, compress=False, progress=told.append)
+        assert proxy.cut >= 3
+    assert stored.digest == digest
+    kept = [progress.stored for progress in told]
+    assert kept == sorted(kept) and (kept[0], kept[-1]) == (0, 40)
+    assert {(progress.total, progress.request_id) for progress in told} == {
+        (40, told[0].request_id)
+    }
+    # What was stored before a cut is not sent again, bar what was on its way.
+    again = STREAM_BYTES + SHARD_BYTES
+    assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
 
 
 def test_uploads_cancelled_at_any_moment_leave_nothing(server: ServerProcess) -> None:
