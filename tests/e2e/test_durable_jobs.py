@@ -18,7 +18,9 @@ from waiting import wait_until
 pytestmark = pytest.mark.slow  # kills servers
 ROOMS = {"dataset": "rooms.h5", "task": "tworoom"}
 STUDIES = {
+    "drift": {"groups": 4},
     "planner": {"budget": {"candidates": 8, "elites": 2, "iterations": 2, "horizon": 3}},
+    "geometry": {"draws": 1},
     "sensitivity": {"probes": 1},
 }
 
@@ -30,6 +32,7 @@ def study(kind: str) -> Message:
 
 # Of the digest of an anchor set with views, by kind; and the call in which its server is killed.
 JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
+    "score": (lambda _: job(dataset={**ROOMS, "count": 40}, protocol={"draws": 2}), 8),
     # Its SR lies where few anchors do not decide it, so that it looks to the end: four times.
     "looks": (
         lambda _: job(
@@ -38,6 +41,7 @@ JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
         ),
         6,
     ),
+    "set": (lambda digest: job(dataset=None, anchor_set=digest), 5),
     "views": (
         lambda digest: job(
             dataset=None, anchor_set=digest, perturbation={"given_views": {"group": "lamp"}}

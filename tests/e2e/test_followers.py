@@ -115,6 +115,12 @@ def line_of(tell: Tell) -> Callable[[AcpcError | None], None]:
     return lambda away: tell(away.message if away else BACK)
 
 
+def blocking(at: Scene, tell: Tell) -> dict[str, float]:
+    with AcpcClient(at.target, on_away=line_of(tell)) as client:
+        job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
+        return numbers(job.result())
+
+
 def in_a_loop(at: Scene, tell: Tell) -> dict[str, float]:
     async def follow() -> dict[str, float]:
         async with AsyncAcpcClient(at.target, on_away=line_of(tell)) as client:
@@ -156,17 +162,30 @@ def watch_command(at: Scene, tell: Tell) -> dict[str, float]:
     return of_document(command(at, tell, "show", "job", at.submitted(), "--wait", "-o", "json"))
 
 
-def sweep_command(at: Scene, tell: Tell) -> dict[str, float]:
-    command(at, tell, "sweep", "run", at.sweep())
-    (item,) = SweepResults.open(at.folder / f"{at.folder.name}.sweep")
+def of_folder(folder: Path) -> dict[str, float]:
+    (item,) = SweepResults.open(folder)
     assert item.attempt == 1 and item.score is not None
     return numbers(item.score)
+
+
+def sweep_command(at: Scene, tell: Tell) -> dict[str, float]:
+    command(at, tell, "sweep", "run", at.sweep())
+    return of_folder(at.folder / f"{at.folder.name}.sweep")
+
+
+def watched_folder(at: Scene, tell: Tell) -> dict[str, float]:
+    checkpoints = at.faulty.world.checkpoints
+    command(at, tell, "watch", checkpoints, "--sweep", at.sweep(), "--once")
+    return of_folder(at.folder / f"{at.folder.name}.watch")
 
 
 RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
     watch_command: lambda at: ("show", "job", at.submitted(), "--wait"),
     sweep_command: lambda at: ("sweep", "run", at.sweep()),
-}
+    watched_folder: lambda at: (
+        "watch", at.faulty.world.checkpoints, "--sweep", at.sweep(), "--once"
+    ),
+}  # fmt: skip
 """Commands that go on where they were when they are given again."""
 
 
@@ -184,7 +203,9 @@ def epochs(at: Scene, tell: Tell) -> dict[str, float]:
     return numbers(found.score)
 
 
-FOLLOWERS = (in_a_loop, score_command, watch_command, sweep_command, epochs)
+FOLLOWERS = (
+    blocking, in_a_loop, score_command, watch_command, sweep_command, watched_folder, epochs
+)  # fmt: skip
 
 
 @pytest.fixture
