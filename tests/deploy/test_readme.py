@@ -30,7 +30,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for later in ("two-room_epoch_2_object.ckpt", "two-room_weights.ckpt"):
         (run / later).unlink()
     dataset = folder / "datasets" / "tworoom.h5"
-    write = [sys.executable, TWO_ROOM / "dataset.py", "--out", dataset, "--episodes", "3"]
+    write = [sys.executable, TWO_ROOM / "dataset.py", "--out", dataset, "--episodes", "40"]
     processes.run(write)
     return folder
 
