@@ -21,6 +21,8 @@ from acpc_server.models import (
     FrozenNetwork,
     FrozenWorldModel,
     find_checkpoint,
+    folder_time,
+    is_unmoved,
     list_checkpoints,
     list_others,
     load_checkpoint,
@@ -79,6 +81,8 @@ class CheckpointCache:
         self._loading: dict[Key, threading.Lock] = {}
         self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
+        # By what was asked for: which it is, and when its folder had changed.
+        self._found: dict[Key, tuple[Key, int]] = {}
 
     def get(
         self,
@@ -107,14 +111,19 @@ class CheckpointCache:
 
     def at_hand(self, name: str, weights: str) -> CachedCheckpoint | None:
         """Return what :meth:`get` would return without reading weights; None where it has to."""
-        try:
-            stored = find_checkpoint(self._root, name, weights)
-        except AcpcError:
-            return None  # as get will say
-        key, loaded = (stored.name, stored.weights), self._fresh(stored)
+        key, changed = self._found.get((name, weights), (("", ""), 0))
+        loaded = self._loaded.get(key)
+        if loaded is None or not is_unmoved(self._root, loaded.stored, changed):
+            changed = folder_time(self._root, name)  # before it is looked into
+            try:
+                stored = find_checkpoint(self._root, name, weights)
+            except AcpcError:
+                return None  # as get will say
+            key, loaded = (stored.name, stored.weights), self._fresh(stored)
         with self._lock:
             if loaded is not None and key in self._loaded:
                 self._loaded.move_to_end(key)
+                self._found[name, weights] = key, changed
         return loaded
 
     def loaded(self) -> list[str]:

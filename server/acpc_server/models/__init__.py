@@ -9,6 +9,8 @@ from acpc_server.models.folder import (
     CheckpointEntry,
     CheckpointLimits,
     find_checkpoint,
+    folder_time,
+    is_unmoved,
     list_checkpoints,
     list_others,
     read_open,
