@@ -87,12 +87,14 @@ class Listing:
         columns: Title, attribute or function of the item, and format of a number.
         figure: Name of the figure that shows its numbers; empty: there is none.
         named: How many of the first columns name an item there.
+        alike: Whether the others are numbers of one kind, which have one scale there.
     """
 
     items: Sequence[Any]
     columns: Sequence[tuple[Any, ...]]
     figure: str = ""
     named: int = 1
+    alike: bool = False
 
 
 CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))

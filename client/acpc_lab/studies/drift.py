@@ -250,7 +250,7 @@ def drift_errors(cells: Sequence[DriftCell]) -> Figure:
     """The errors of each cell; compare within a row only, because latent scales differ."""
     errors = (("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
     named = (("task", "task"), ("run", "run"))
-    return by_row(Listing(cells, (*named, *errors), named=2))
+    return by_row(Listing(cells, (*named, *errors), named=2, alike=True))
 
 
 def require_one_per_run(

@@ -36,9 +36,10 @@ def by_row(table: Listing) -> Figure:
     margin = _CHARACTER * max(map(len, names)) / len(shown)
     height = _ROW * len(names) + 0.9
     figure, axes = panels(len(shown), width=_PANEL + margin, height=height, sharey=True)
-    for axis, (title, held) in zip(axes, shown, strict=True):
+    known = [[x for x in held if x is not None] for _, held in shown]
+    for axis, (title, held), own in zip(axes, shown, known, strict=True):
         points = [(x, row) for row, x in enumerate(held) if x is not None]
-        _scale(axis, [x for x, _ in points])
+        _scale(axis, [x for held in known for x in held] if table.alike else own)
         axis.plot(*zip(*points, strict=True), "o", color=hue(0), markersize=4, zorder=3)
         place: dict[str, Any] = {"xytext": (4, 0), "textcoords": "offset points", "va": "center"}
         for x, row in points:

@@ -115,7 +115,8 @@ def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
 
     places = sorted({(entry.horizon, entry.quantile) for entry in kept})
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    yield Listing(tasks, (("task", str), *(column(*at) for at in places)), "ratios")
+    columns = ("task", str), *(column(*at) for at in places)
+    yield Listing(tasks, columns, "ratios", alike=True)
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 
 
