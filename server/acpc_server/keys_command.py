@@ -56,10 +56,14 @@ def list_keys(
         Literal["table", "json"], typer.Option("--output", "-o", help="as a table, or as JSON")
     ] = "table",
 ) -> None:
-    """List keys: id, who has it, role, when it was made, and when it expires."""
-    found = read_keys(file).keys
+    """List keys, and client certificates of a role of their own: who has which role."""
+    known = read_keys(file)
+    found, certificates = known.keys, known.certificates.items()
     if output == "json":
         records = [key.model_dump(exclude={"sha256"}) for key in found]
+        records += [
+            {"id": "certificate", "name": name, "role": role} for name, role in certificates
+        ]
         typer.echo(json.dumps(records, indent=2, default=datetime.isoformat))
         return
     table = Table("id", "name", "role", "created", "expires", box=None)
@@ -67,6 +71,8 @@ def list_keys(
         expires = f"{key.expires:%Y-%m-%d %H:%M}" if key.expires else "never"
         expires += " (over)" * key.over()
         table.add_row(key.id, key.name, key.role, f"{key.created:%Y-%m-%d %H:%M}", expires)
+    for name, role in certificates:
+        table.add_row("certificate", name, role, "-", "-")
     width = max(Console().width, WIDTH)
     Console(markup=False, emoji=False, soft_wrap=True, width=width).print(table)
 
@@ -79,6 +85,7 @@ def certificate(
 ) -> None:
     """Give the client certificates of a name another role than compute."""
     set_certificate_role(file, name, role)
+    typer.echo(f"client certificates of {name} have the role {role}", err=True)
 
 
 @keys.command()

@@ -220,3 +220,15 @@ def test_a_role_that_is_none(tmp_path: Path) -> None:
     assert wrong.exit_code == 2
     assert "'root' is not one of 'read', 'compute', 'admin'" in wrong.stderr
     assert "Value error" not in wrong.stderr
+
+
+def test_keys_and_certificates_are_listed_with_their_roles(run: Run, tmp_path: Path) -> None:
+    file = ("--file", tmp_path / "keys.json")
+    run("keys", "create", "--name", "planner", "--role", "compute", *file)
+    made = run("keys", "certificate", "--name", "ops", "--role", "admin", *file)
+    assert made.stderr == "client certificates of ops have the role admin\n"
+    listed = json.loads(run("keys", "list", "-o", "json", *file).stdout)
+    assert [(one["name"], one["role"]) for one in listed] == [
+        ("planner", "compute"), ("ops", "admin"),
+    ]  # fmt: skip
+    assert "ops" in run("keys", "list", *file).stdout

@@ -270,7 +270,8 @@ class Campaign(Generic[T]):
             entry = entry.without_answer()  # which the server may still have
         elif entry.state in ENDED_BADLY and self._options.submit:
             entry = replace(entry, state=TaskState.PENDING)
-        task.entry = entry
+        task.entry, task.failures, task.not_before = entry, 0, 0.0
+        task.progress = task.problem = None
         return task
 
     def _in_flight(self) -> list[T]:

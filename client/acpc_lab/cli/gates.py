@@ -19,8 +19,8 @@ JunitOption = Annotated[
         metavar="FILE",
         dir_okay=False,
         callback=require_folder,
-        help="Also write the verdicts as a JUnit file for the CI system: one test case "
-        "per checkpoint and shift; undecided ones are skipped.",
+        help="Also write the verdicts as a JUnit file for the CI system, a test case each; "
+        "undecided ones are skipped.",
     ),
 ]
 

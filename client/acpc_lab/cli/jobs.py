@@ -309,11 +309,11 @@ class Cancel(Server):
             render.line(f"{asked} cancellations requested")
             return
         with self.connect() as client:
-            name = client.operations.get(job_name(self.name)).name
-            client.operations.cancel(name)
-            now = client.operations.get(name)
-        ended = f"has ended already: {now.state.name.lower()}"
-        render.line(f"{name}: {ended if now.done else 'cancellation requested'}")
+            before = client.operations.get(job_name(self.name))
+            client.operations.cancel(before.name)
+            now = client.operations.get(before.name)
+        said = now.state.name.lower() if now.done else "cancellation requested"
+        render.line(f"{before.name}: {'has ended already: ' if before.done else ''}{said}")
 
 
 class Delete(Server):

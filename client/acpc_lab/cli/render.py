@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -182,7 +181,7 @@ def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
         grouped.setdefault(_named(shifts)(view), []).append(view)
     with_elites = any(view.elite is not None for view in answer.views)
     titles = ["shift", "winner certified", "smallest margin", "winner changes"]
-    titles += ["elite set certified", "smallest margin"] if with_elites else []
+    titles += ["elite set certified", "smallest elite margin"] if with_elites else []
     rows = []
     for name, views in grouped.items():
         changes = sum(view.perturbed_winner != answer.clean_winner for view in views)
@@ -291,9 +290,7 @@ _RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
 
 def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
     """The verdict in words, what was asked, then the checkpoint beside its reference."""
-    outcome, why = answer.verdict.outcome.name, answer.verdict.summary
-    begun = re.match(r"(Passes|Fails)\b", why)
-    prose(f"{outcome}{why[begun.end() :]}" if begun else f"{outcome}: {why}")
+    prose(answer.sentence)
     if answer.certainty:
         prose(f"how sure: {answer.certainty}")
     if asked:

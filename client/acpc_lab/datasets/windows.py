@@ -61,7 +61,7 @@ class DrawnFrames:
 
 @contextmanager
 def drawn_from(
-    path: Path,
+    path: str | Path,
     source: DatasetAnchors,
     *,
     format: str = "",
@@ -89,7 +89,7 @@ def drawn_from(
     dataset is damaged or lacks a column, or its format needs a library that is not installed; the
     message says what to install.
     """
-    with open_dataset(path, format) as dataset:
+    with open_dataset(Path(path), format) as dataset:
         task = read_task(source.task)
         wanted = source.resolved().with_windows(reading or task.reading, horizon)
         try:

@@ -107,7 +107,7 @@ class AttachedSolver:
     def _environments(self, info: dict[str, Any]) -> Sequence[int]:
         """Removes and returns the environments of an ``info_dict``'s rows, in their order."""
         given, count = info.pop("environment", None), self.solver.n_envs
-        rows = len(next(iter(info.values())))
+        rows = len(next(iter(info.values()), ()))
         if given is not None:
             numbers: list[int] = integers(given).reshape(-1).tolist()
             if len({*numbers} & {*range(count)}) != rows or len(numbers) != rows:

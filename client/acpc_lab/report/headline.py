@@ -93,10 +93,10 @@ def everywhere(data: ReportData) -> dict[str, Sureness]:
 
 def failing(data: ReportData) -> list[str]:
     """Under which shifts each checkpoint surely fails, all cells considered; none without any."""
-    found: dict[str, list[str]] = {}
+    found: dict[str, dict[str, None]] = {}
     for cell in data.candidates:
         if cell.among is not None and cell.among.outcome and cell.among.outcome.rejects:
-            found.setdefault(cell.name, []).append(cell.shift)
+            found.setdefault(cell.name, {})[cell.shift] = None  # once, of several seeds
     return [f"{name} surely fails under {', '.join(shifts)}." for name, shifts in found.items()]
 
 

@@ -136,7 +136,7 @@ def _labelled(
     known = {name for item in items for name in item.cell.labels}
     if unknown := names.keys() - _USUAL.keys():
         raise ArgumentError("label", f"found {unknown.pop()!r}, wanted level, run or task")
-    for wanted in names.values():
+    for wanted in filter(None, names.values()):
         if wanted not in known:
             listed = ", ".join(sorted(known))
             raise ArgumentError(

@@ -28,7 +28,7 @@ def tables(made: Evidence) -> dict[str, Figure]:
 
 
 def by_row(table: Listing) -> Figure:
-    """A mark with its number for each item and column; what is None or NaN leaves its row empty."""
+    """A mark with its number for each item and column; no finite number leaves its row empty."""
     columns = [(title, _values(table.items, value), *spec) for title, value, *spec in table.columns]
     first = [[cell(x, *spec) for x in held] for _, held, *spec in columns[: table.named]]
     names = [", ".join(parts) for parts in zip(*first, strict=True)]
@@ -53,7 +53,7 @@ def by_row(table: Listing) -> Figure:
 
 def _values(items: Sequence[Any], value: Any) -> list[Any]:  # noqa: ANN401 - as ``Listing`` has it
     found = map(attrgetter(value) if isinstance(value, str) else value, items)
-    return [None if isinstance(x, float) and math.isnan(x) else x for x in found]
+    return [x if not isinstance(x, float) or math.isfinite(x) else None for x in found]
 
 
 def _are_numbers(values: Sequence[object]) -> bool:

@@ -174,7 +174,10 @@ class Pattern:
             else:
                 expression += _GLOB[found]
         expression += re.escape(text[end:])
-        return cls(text, tuple(labels), re.compile(expression))
+        try:
+            return cls(text, tuple(labels), re.compile(expression))
+        except re.error as error:
+            raise ArgumentError("", f"{text!r:.100} is no pattern: {error.msg}") from error
 
     def match(self, name: str) -> dict[str, str] | None:
         """Returns the labels of a name as text; None when the pattern does not fit it."""

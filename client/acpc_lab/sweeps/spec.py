@@ -258,7 +258,7 @@ def _until_decided(value: object) -> UntilDecided | None:
         return UntilDecided() if value else None
     if not isinstance(value, int) or value < 2:
         raise found(value, "a whole number from 2")
-    return UntilDecided(value)
+    return record(UntilDecided, {"batch": value})
 
 
 def _gate(value: object) -> str:
@@ -360,7 +360,7 @@ def read_spec(document: Document | Mapping[str, Any], default_name: str, beside:
     given, warnings = source.value, tuple[str, ...]()
     try:
         if isinstance(given, Mapping):
-            given = {"name": default_name, **given}
+            given = {**given, "name": default_name if given.get("name") is None else given["name"]}
             if isinstance(file := given.get("thresholds"), str):
                 given["thresholds"], warnings = _calibrated(file, beside)
         spec = SweepSpec.read(given, source=source, warnings=warnings)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import fields
 
 import numpy as np
@@ -254,10 +255,16 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             few = f"{found.trajectories} trajectories are too few: more episodes, not more anchors"
         return f"undecided: {few}{about}; the doubt is in {where} of {found.of_what}{blind}"
 
+    @property
+    def sentence(self) -> str:
+        """The verdict in words, which begin with the outcome."""
+        outcome, why = self.verdict.outcome.name, self.verdict.summary
+        begun = re.match(r"(Passes|Fails)\b", why)
+        return f"{outcome}{why[begun.end() :]}" if begun else f"{outcome}: {why}"
+
     def headline(self) -> str:
-        """The verdict in words."""
-        sure = f" ({self.certainty})" if self.certainty else ""
-        return f"{self.verdict.outcome.name}: {self.verdict.summary}{sure}"
+        """The verdict in words, and how sure it is."""
+        return f"{self.sentence} ({self.certainty})" if self.certainty else self.sentence
 
     def shown(self, *, wide: bool = False) -> Columns:
         """The checkpoint beside its reference, its intervals, and what was wanted.

@@ -98,9 +98,12 @@ class _Trial:
     @_promise("predict_next works for every history up to the card's")
     def _predicts(self) -> Problems:
         for length in range(1, self._card.history + 1):
-            found = self._predict(self._latents[:, :length], self._blocks[:, :length])
+            window = self._latents[:, :length], self._blocks[:, :length]
+            found, again = self._predict(*window), self._predict(*window)
             wrong = self._wrong(found)
             yield wrong and f"history {length}: {wrong}"
+            same = "" if torch.equal(found, again) else "not the same again; in eval mode?"
+            yield same and f"history {length}: {same}"
 
     @_promise("encode and predict_next give the same again: no dropout, eval mode")
     def _repeats(self) -> Problems:

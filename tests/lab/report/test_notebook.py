@@ -44,6 +44,11 @@ def test_a_score_is_a_table_of_its_verdict_and_a_frame_of_its_anchors() -> None:
     assert "draw_radius" not in frame
 
 
+def test_a_score_says_its_outcome_once() -> None:
+    said = Score.from_message(MESSAGE).headline()
+    assert said.startswith("FAILED") and "Passes" not in said and "Fails" not in said
+
+
 def test_a_certificate_is_a_row_a_view() -> None:
     frame = CERTIFICATE.to_dataframe()
     assert list(frame["top1_certified"]) == [True, False]
