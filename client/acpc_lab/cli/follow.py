@@ -144,14 +144,17 @@ def submitting(request_id: str) -> Iterator[str]:
 
 
 def follow(
-    client: AcpcClient, name: str, *, timeout: float | None, out: Path | None = None
+    client: AcpcClient, name: str, *, timeout: float | None, out: Path | None = None, said: str = ""
 ) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
+    ``said`` is a line before that: who has read it may interrupt.
     Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
     passed.
     """
     with interruptible(line.format(name) for line in _LEFT), counted("waiting") as show:
+        if said:
+            render.note(said)
         for last in client.operations.watch(name, timeout=timeout):
             name, progress, left = last.name, last.progress, ""
             if progress.seconds_left is not None:

@@ -199,8 +199,9 @@ class Score(Asked, ScoreOptions, Server):
                 return
             ended = []
             for job, shift in zip(jobs, shifts, strict=True):
-                render.note(f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else ""))
-                ended.append(follow(client, job.name, timeout=self.timeout, out=self.out))
+                said = f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else "")
+                one = follow(client, job.name, timeout=self.timeout, out=self.out, said=said)
+                ended.append(one)
             if len(ended) == 1:
                 finish(ended[0], self, f"{self.checkpoint} under {shifts[0]}")
             self._finish_all(client, shifts, ended)
