@@ -129,11 +129,12 @@ def test_costs_and_bounds_are_those_of_the_loops(case: Case) -> None:
         clean, perturbed, displacements, bound = reference.cost_bounds(*ends, case.goal.numpy())
         np.testing.assert_allclose(bounds.displacements[view], displacements, rtol=1e-13)
         if case.objective in (None, Objective()):
-            # b is rounded up, by a few hundred roundings of the costs it compares.
+            # b is rounded up, by a few hundred roundings of the costs it compares; an objective's
+            # by those of its terms, too.
             divisor = len(case.goal) if case.reduction == "mean" else 1
             excess, scale = bounds.bounds[view].numpy() * divisor - bound, clean + perturbed
             assert (-1e-15 * scale <= excess).all()
-            assert (excess <= 1e-13 * scale).all()
+            assert (excess <= (1e-12 if case.objective else 1e-13) * scale).all()
 
 
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([0.0, 0.1]))
