@@ -102,6 +102,17 @@ def test_the_image_starts_and_probes_the_server() -> None:
     assert command in tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
     python, flag, module = json.loads(re.findall(r"HEALTHCHECK[^[]*(\[.*\])", recipe)[-1])
     assert (python, flag) == ("python", "-m") and importlib.util.find_spec(module)
+    uid, gid = re.findall(r"^USER (\d+):(\d+)$", recipe, re.MULTILINE)[-1]
+    assert min(int(uid), int(gid)) > 1000, "nobody in particular"
+    folders = set(re.findall(r"ACPC_\w+_(?:ROOT|DIR)=(\S+)", recipe))
+    assert folders == set(json.loads(re.findall(r"^VOLUME (.*)", recipe, re.MULTILINE)[-1]))
+
+
+def test_the_server_is_confined() -> None:
+    server = SERVICES["server"]
+    assert server["read_only"] is True and server["cap_drop"] == ["ALL"]
+    data = [volume for volume in server["volumes"] if not volume.startswith("state:")]
+    assert data and all(volume.endswith(":ro") for volume in data)
 
 
 def test_prometheus_tells_alertmanager_and_alertmanager_has_a_receiver() -> None:
