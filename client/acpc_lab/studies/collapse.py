@@ -119,7 +119,8 @@ def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
             ("median latent distance", "median_latent_distance", ".4g"),
             ("raw IR", "ir_raw", ".3f"),
             ("SR", "sr", ".3f"),
-            ("clean success", _clean_success),
+            ("clean success %", "success_clean", ".1f"),
+            ("its SD", "success_clean_sd", ".1f"),
             ("collapsed", "collapsed"),
         ),
         "checkpoints",
@@ -127,13 +128,6 @@ def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
     yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled
     if summary.exposed is not None:
         yield f"SR {'exposes' if summary.exposed else 'does not expose'} the collapse"
-
-
-def _clean_success(item: CollapseLine) -> str:
-    if item.success_clean is None:
-        return "-"
-    sd = "" if item.success_clean_sd is None else f" +- {item.success_clean_sd:.1f}"
-    return f"{item.success_clean:.1f}{sd}%"
 
 
 def _gather(answers: Answers, *_: Any) -> tuple[CollapseRows, Arrays]:  # noqa: ANN401

@@ -58,7 +58,7 @@ def test_a_tables_numbers_are_drawn_without_its_texts(figures: dict[str, Figure]
     """Of the paper's horizons and SIGReg weights: a panel a column, a row a task or weight."""
     printed = paper.collapse_rows()
     assert names(figures["checkpoints"]) == printed.checkpoint.tolist()
-    wanted = (printed.median_latent_distance, printed.ir_raw, printed.sr)
+    wanted = (printed.median_latent_distance, printed.ir_raw, printed.sr, printed.success_clean)
     assert list(map(marks, figures["checkpoints"].axes)) == [list(x) for x in wanted]
     assert figures["checkpoints"].axes[0].get_xscale() == "log", "one has collapsed"
     assert figures["checkpoints"].axes[2].get_xscale() == "linear"
