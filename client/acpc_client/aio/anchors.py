@@ -5,11 +5,10 @@ from __future__ import annotations
 import grpc
 from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
 
-from acpc_client.aio.resources import Resource
+from acpc_client.aio.resources import Listed, Resource
 from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import check_timeout, methods, requests
 from acpc_client.errors import AcpcError, NotFound
-from acpc_client.transport import AsyncListing
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
 
 
@@ -134,11 +133,9 @@ class AsyncAnchors(Resource):
         digest = _digest_of(anchor_set)
         return await self._call(methods.ANCHOR_CONTENTS, timeout, digest=digest, **asked)
 
-    def list(
-        self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[AnchorSet]:
-        """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(methods.LIST_ANCHORS, timeout, page_size)
+    async def list(self, *, timeout: float | None = None) -> Listed[AnchorSet]:
+        """Every set, newest first; ``timeout`` seconds for each page."""
+        return await self._pages(methods.LIST_ANCHORS, timeout)
 
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""

@@ -9,10 +9,10 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "access": "Access ClientOptions Token access_from_environment make_access",
-    "aio": "AsyncConversation AsyncListing AsyncLock AsyncPairs AsyncWire",
+    "aio": "AsyncConversation AsyncLock AsyncPairs AsyncWire",
     "base": "DEFAULT_TARGET Feed",
     "channel": "Tls",
-    "sync": "Conversation Listing Lock Pairs Wire",
+    "sync": "Conversation Lock Pairs Wire",
 }
 if TYPE_CHECKING:
     from acpc_client.transport.access import *

@@ -6,14 +6,12 @@ import asyncio
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
-    Generator,
     Iterable,
     Sequence,
 )
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
@@ -23,7 +21,7 @@ from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 from acpc_client.transport.channel import Ending
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Page, Pair, Rpc
+    from acpc_client.calls import Pair, Rpc
 
 Item = TypeVar("Item")
 AsyncLock = asyncio.Lock
@@ -145,27 +143,3 @@ class AsyncConversation:
     def cancel(self) -> None:
         """Ends the stream at once."""
         self._stream.cancel()
-
-
-class AsyncListing(Generic[Item]):
-    """Records of the server, in its order; pages are fetched as they are read."""
-
-    def __init__(self, fetch: Callable[[str], Awaitable[Page[Item]]]) -> None:
-        self._fetch = fetch
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        token = ""
-        while True:
-            page = await self._fetch(token)
-            for item in page.items:
-                yield item
-            token = page.next_token
-            if not token:
-                return
-
-    def __await__(self) -> Generator[Any, None, list[Item]]:
-        return self.all().__await__()
-
-    async def all(self) -> list[Item]:
-        """Every record, for ``len`` and indices; awaiting the listing itself gives the same."""
-        return [item async for item in self]
