@@ -15,7 +15,7 @@ from acpc.v1.tensor_pb2 import Tensor
 from acpc_client.anchor_arrays import AnchorArrays, digest_of
 from acpc_client.calls import methods
 from acpc_client.errors import AcpcError, DataLoss
-from acpc_client.results import UploadProgress
+from acpc_client.results.answers import UploadProgress
 from acpc_client.retries import Attempts, RetryPolicy
 
 # One stream carries about so much; then the server says what is stored.

@@ -22,7 +22,7 @@ from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc_client import AnchorSet, errors
 from acpc_client.aio.client import AsyncAcpcClient
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.results import UploadProgress
+from acpc_client.results.answers import UploadProgress
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy
 from served_world import ServedWorld

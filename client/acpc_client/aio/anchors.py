@@ -7,7 +7,8 @@ from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAncho
 
 from acpc_client.aio.resources import Listed, Resource
 from acpc_client.anchor_arrays import AnchorArrays
-from acpc_client.calls import check_timeout, methods, requests
+from acpc_client.calls import methods, requests
+from acpc_client.calls.options import check_timeout
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.uploads import OnUpload, Upload, UploadOptions
 

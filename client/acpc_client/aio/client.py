@@ -7,9 +7,13 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from acpc.contract import NumericMode
 
-from acpc_client import aio, calls
+from acpc_client import aio
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
+from acpc_client.calls import methods
+from acpc_client.calls.names import unknown_attribute
+from acpc_client.calls.options import unsigned
+from acpc_client.transport.access import ClientOptions
+from acpc_client.transport.base import DEFAULT_TARGET, Feed
 
 if TYPE_CHECKING:
     from acpc.contract import (
@@ -27,7 +31,7 @@ if TYPE_CHECKING:
     )
 
     from acpc_client.absence import Absence, OnAway
-    from acpc_client.calls import (
+    from acpc_client.calls.options import (
         CallOptions,
         CertifyOptions,
         Named,
@@ -36,8 +40,8 @@ if TYPE_CHECKING:
         PoolOptions,
         ScoreOptions,
     )
-    from acpc_client.results import PairOutcome
-    from acpc_client.transport import AsyncPairs
+    from acpc_client.results.answers import PairOutcome
+    from acpc_client.transport.aio import AsyncPairs
 
 
 class AsyncAcpcClient:
@@ -76,7 +80,7 @@ class AsyncAcpcClient:
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401
             """Names what is meant by a name that is not there."""
-            raise calls.unknown_attribute(self, name)
+            raise unknown_attribute(self, name)
 
     @property
     def target(self) -> str:
@@ -139,7 +143,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PairOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, own = calls.methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
+        rpc, own = methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
         return await self._transport.run(rpc, rpc.message(checkpoint, options, **own), timeout)
 
     def compare_pairs(
@@ -162,8 +166,8 @@ class AsyncAcpcClient:
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(lambda pair: calls.methods.pair_message(checkpoint, pair, numeric_mode))
-        return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
+        feed = Feed(lambda pair: methods.pair_message(checkpoint, pair, numeric_mode))
+        return self._transport.stream(methods.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def certify_pool(
         self,
@@ -185,7 +189,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, scene = calls.methods.CERTIFY_POOL, {"history": history, "goal": goal}
+        rpc, scene = methods.CERTIFY_POOL, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, candidates=candidates, **scene)
         return await self._transport.run(rpc, request, timeout)
 
@@ -219,7 +223,7 @@ class AsyncAcpcClient:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = calls.methods.PLAN.message(checkpoint, options, history=history, goal=goal)
+        start = methods.PLAN.message(checkpoint, options, history=history, goal=goal)
         return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
@@ -245,7 +249,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 300.
             **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, scene = calls.methods.PLAN_PAIRED, {"history": history, "goal": goal}
+        rpc, scene = methods.PLAN_PAIRED, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, budget=budget, **scene)
         return await self._transport.run(rpc, request, timeout)
 
@@ -271,7 +275,7 @@ class AsyncAcpcClient:
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``ScoreOptions``; without ``reference`` the screen cannot pass.
         """
-        rpc = calls.methods.SCORE
+        rpc = methods.SCORE
         request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncScoreJob(self.operations, submitted)
@@ -295,11 +299,11 @@ class AsyncAcpcClient:
         Raises:
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
         """
-        rpc = calls.methods.PREVIEW
+        rpc = methods.PREVIEW
         request = rpc.request(
             name=job if isinstance(job, str) else job.name,
-            anchors=[calls.unsigned(index, "anchors") for index in anchors],
-            draw=calls.unsigned(draw, "draw"),
+            anchors=[unsigned(index, "anchors") for index in anchors],
+            draw=unsigned(draw, "draw"),
         )
         return await self._transport.run(rpc, request, timeout)
 
@@ -325,7 +329,7 @@ class AsyncAcpcClient:
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``CallOptions``.
         """
-        rpc = calls.methods.STUDY
+        rpc = methods.STUDY
         request = rpc.message(checkpoint, options, anchors=anchors, study=study)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncStudyJob(self.operations, submitted)

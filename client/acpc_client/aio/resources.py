@@ -19,8 +19,11 @@ from google.protobuf.duration_pb2 import Duration
 
 from acpc_client.absence import Watch
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Page, Rpc, check_timeout, methods, requests
-from acpc_client.results import OnProgress, Operation, StudyResult, listener
+from acpc_client.calls import methods, requests
+from acpc_client.calls.methods import Page, Rpc
+from acpc_client.calls.options import check_timeout
+from acpc_client.results.answers import Operation, StudyResult
+from acpc_client.results.bar import OnProgress, listener
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

@@ -9,10 +9,11 @@ from acpc.contract import Array, CheckpointRef, PoolCertificate, Receipt, Sample
 from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanStart
 
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import CertifyOptions, check_timeout, methods, requests
+from acpc_client.calls import methods, requests
+from acpc_client.calls.options import CertifyOptions, check_timeout
 from acpc_client.errors import AcpcError, MalformedAnswer, SessionClosed, Unavailable, extended
-from acpc_client.results import read_answer
-from acpc_client.transport import AsyncConversation, AsyncLock
+from acpc_client.results.answers import read_answer
+from acpc_client.transport.aio import AsyncConversation, AsyncLock
 
 T = TypeVar("T")
 # A stream has no request id of its own; the header gives its errors and log lines the session's.

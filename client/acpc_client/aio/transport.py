@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import grpc
 
 from acpc_client.errors import AcpcError
-from acpc_client.transport import AsyncWire
+from acpc_client.transport.aio import AsyncWire
 
 if TYPE_CHECKING:
     from acpc_client.absence import Absence
-    from acpc_client.calls import Rpc
+    from acpc_client.calls.methods import Rpc
 
 Answer = TypeVar("Answer")
 

@@ -21,7 +21,8 @@ from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 from acpc_client.transport.channel import Ending
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 Item = TypeVar("Item")
 AsyncLock = asyncio.Lock

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 
 from acpc_client.absence import Absence, Contact, OnAway
-from acpc_client.calls import check_options, check_timeout
+from acpc_client.calls.options import check_options, check_timeout
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -37,7 +37,8 @@ from acpc_client.transport.channel import CHANNEL_OPTIONS, Channel, Connection, 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from acpc_client.calls import Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0

@@ -15,7 +15,8 @@ from google.protobuf.message import Message
 from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 Item = TypeVar("Item")
 Lock = threading.Lock
