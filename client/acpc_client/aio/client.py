@@ -7,11 +7,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 from acpc.contract import NumericMode
 
-from acpc_client import aio
+from acpc_client import aio, calls
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import methods
-from acpc_client.calls.names import unknown_attribute
-from acpc_client.calls.options import unsigned
 from acpc_client.transport.access import ClientOptions
 from acpc_client.transport.base import DEFAULT_TARGET, Feed
 
@@ -80,7 +77,7 @@ class AsyncAcpcClient:
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401
             """Names what is meant by a name that is not there."""
-            raise unknown_attribute(self, name)
+            raise calls.names.unknown_attribute(self, name)
 
     @property
     def target(self) -> str:
@@ -143,7 +140,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PairOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, own = methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
+        rpc, own = calls.methods.COMPARE_PAIR, {"history": history, "action_blocks": action_blocks}
         return await self._transport.run(rpc, rpc.message(checkpoint, options, **own), timeout)
 
     def compare_pairs(
@@ -166,8 +163,8 @@ class AsyncAcpcClient:
             numeric_mode: Arithmetic of the network.
             timeout: Seconds for the whole stream; None: 600.
         """
-        feed = Feed(lambda pair: methods.pair_message(checkpoint, pair, numeric_mode))
-        return self._transport.stream(methods.COMPARE_PAIRS, feed, pairs, timeout)
+        feed = Feed(lambda pair: calls.methods.pair_message(checkpoint, pair, numeric_mode))
+        return self._transport.stream(calls.methods.COMPARE_PAIRS, feed, pairs, timeout)
 
     async def certify_pool(
         self,
@@ -189,7 +186,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 30.
             **options: See ``PoolOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, scene = methods.CERTIFY_POOL, {"history": history, "goal": goal}
+        rpc, scene = calls.methods.CERTIFY_POOL, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, candidates=candidates, **scene)
         return await self._transport.run(rpc, request, timeout)
 
@@ -223,7 +220,7 @@ class AsyncAcpcClient:
             ...         if not pool.certificate.views[0].top1.certified:
             ...             break
         """
-        start = methods.PLAN.message(checkpoint, options, history=history, goal=goal)
+        start = calls.methods.PLAN.message(checkpoint, options, history=history, goal=goal)
         return aio.AsyncPlanSession(self._transport, start, timeout, message_timeout)
 
     async def plan_paired(
@@ -249,7 +246,7 @@ class AsyncAcpcClient:
             timeout: Seconds for the whole call; None: 300.
             **options: See ``PairedOptions``; ``perturbations`` or ``views`` must be given.
         """
-        rpc, scene = methods.PLAN_PAIRED, {"history": history, "goal": goal}
+        rpc, scene = calls.methods.PLAN_PAIRED, {"history": history, "goal": goal}
         request = rpc.message(checkpoint, options, budget=budget, **scene)
         return await self._transport.run(rpc, request, timeout)
 
@@ -275,7 +272,7 @@ class AsyncAcpcClient:
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``ScoreOptions``; without ``reference`` the screen cannot pass.
         """
-        rpc = methods.SCORE
+        rpc = calls.methods.SCORE
         request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncScoreJob(self.operations, submitted)
@@ -299,11 +296,11 @@ class AsyncAcpcClient:
         Raises:
             FailedPrecondition: The job has not succeeded, or its anchors are gone or have changed.
         """
-        rpc = methods.PREVIEW
+        rpc = calls.methods.PREVIEW
         request = rpc.request(
             name=job if isinstance(job, str) else job.name,
-            anchors=[unsigned(index, "anchors") for index in anchors],
-            draw=unsigned(draw, "draw"),
+            anchors=[calls.options.unsigned(index, "anchors") for index in anchors],
+            draw=calls.options.unsigned(draw, "draw"),
         )
         return await self._transport.run(rpc, request, timeout)
 
@@ -329,7 +326,7 @@ class AsyncAcpcClient:
                 client's. It is repeated with its request id, which makes one job.
             **options: See ``CallOptions``.
         """
-        rpc = methods.STUDY
+        rpc = calls.methods.STUDY
         request = rpc.message(checkpoint, options, anchors=anchors, study=study)
         submitted = await self._transport.submit(rpc, request, timeout, patience)
         return aio.AsyncStudyJob(self.operations, submitted)
