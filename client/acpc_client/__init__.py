@@ -27,7 +27,6 @@ NAMES = {
         UntilDecided Verdict ViewCertificate judge_again parse parse_grid severities_up_to
         severity_grid""",
     "acpc_client": "errors",
-    "absence": "Absence",
     "aio": "AsyncAcpcClient AsyncPlanSession AsyncScoreJob AsyncStudyJob",
     "anchor_arrays": "AnchorArrays digest_of",
     "acpc_client.calls.options": """
@@ -40,7 +39,7 @@ NAMES = {
     "acpc_client.results.calibrated": "CalibratedThresholds CalibrationScore SelectionStep",
     "acpc_client.results.documents": "Result answered status_of",
     "acpc_client.results.files": "RESULT_FORMATS load_result load_thresholds save_result",
-    "retries": "RetryPolicy",
+    "retries": "Absence RetryPolicy",
     "sync": "AcpcClient PlanSession ScoreJob StudyJob",
     "acpc_client.transport.access": """
         Access ClientOptions Token access_from_environment make_access""",
@@ -67,7 +66,6 @@ if TYPE_CHECKING:  # what the table says, for type checkers
     )  # fmt: skip
     from acpc.contract.perturbations import *
     from acpc_client import errors
-    from acpc_client.absence import Absence
     from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
     from acpc_client.anchor_arrays import AnchorArrays, digest_of
     from acpc_client.calls.options import (
@@ -85,7 +83,7 @@ if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc_client.results.files import (
         RESULT_FORMATS, load_result, load_thresholds, save_result,
     )  # fmt: skip
-    from acpc_client.retries import RetryPolicy
+    from acpc_client.retries import Absence, RetryPolicy
     from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
     from acpc_client.transport.access import (
         Access, ClientOptions, Token, access_from_environment, make_access,

@@ -10,7 +10,7 @@ from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import methods, requests
 from acpc_client.calls.options import check_timeout
 from acpc_client.errors import AcpcError, NotFound
-from acpc_client.uploads import OnUpload, Upload, UploadOptions
+from acpc_client.uploads import TIMEOUT_S, OnUpload, Upload, UploadOptions
 
 
 class AsyncAnchors(Resource):
@@ -50,7 +50,8 @@ class AsyncAnchors(Resource):
                 is the upload's.
         """
         options = UploadOptions(description, compress, progress, request_id, check_timeout(timeout))
-        upload = Upload(anchors, options, self._transport.policy)
+        absence = self._transport.upload(options.timeout or TIMEOUT_S)
+        upload = Upload(anchors, options, absence)
         await self._transport.aside(upload.prepare)
         while True:
             try:

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
         Study,
     )
 
-    from acpc_client.absence import Absence, OnAway
     from acpc_client.calls.options import (
         CallOptions,
         CertifyOptions,
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         ScoreOptions,
     )
     from acpc_client.results.answers import PairOutcome
+    from acpc_client.retries import Absence, OnAway
     from acpc_client.transport.aio import AsyncPairs
 
 
@@ -99,7 +99,7 @@ class AsyncAcpcClient:
 
         Both arguments default to the client's.
         """
-        return self._transport.absence(patience, on_away=on_away)
+        return self._transport.loop(patience, on_away)
 
     @property
     def checkpoints(self) -> aio.AsyncCheckpoints:
@@ -274,7 +274,8 @@ class AsyncAcpcClient:
         """
         rpc = calls.methods.SCORE
         request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
-        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        absence = self._transport.absence(patience, timeout=timeout)
+        submitted = await self._transport.run(rpc, request, timeout, absence)
         return aio.AsyncScoreJob(self.operations, submitted)
 
     async def preview_anchors(
@@ -328,5 +329,6 @@ class AsyncAcpcClient:
         """
         rpc = calls.methods.STUDY
         request = rpc.message(checkpoint, options, anchors=anchors, study=study)
-        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        absence = self._transport.absence(patience, timeout=timeout)
+        submitted = await self._transport.run(rpc, request, timeout, absence)
         return aio.AsyncStudyJob(self.operations, submitted)

@@ -17,13 +17,13 @@ from acpc.contract import (
 )
 from google.protobuf.duration_pb2 import Duration
 
-from acpc_client.absence import Watch
 from acpc_client.aio.transport import AsyncTransport
 from acpc_client.calls import methods, requests
 from acpc_client.calls.methods import Page, Rpc
 from acpc_client.calls.options import check_timeout
 from acpc_client.results.answers import Operation, StudyResult
 from acpc_client.results.bar import OnProgress, listener
+from acpc_client.retries import Watch
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
@@ -164,8 +164,7 @@ class AsyncOperations(Resource):
             ServerAway: The server was away for too long.
             NotFound: The server has no record of the operation, or has lost it.
         """
-        absence = self._transport.absence(patience)
-        watch = Watch(self._transport.policy, absence, name, check_timeout(timeout))
+        watch = Watch(self._transport.absence(patience, timeout=timeout, whole=False), name)
         while True:
             request, rpc = methods.WATCH.request(name=watch.name), methods.WATCH
             stream: Any = None

@@ -17,6 +17,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from acpc_client.retries import hinted
 from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 from acpc_client.transport.channel import Ending
 
@@ -60,7 +61,7 @@ class AsyncWire(TransportBase):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self.policy.hinted(self.error(await ending.behind(raised))) from None
+            raise hinted(self.error(await ending.behind(raised))) from None
         finally:
             stream.cancel()
 

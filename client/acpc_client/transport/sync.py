@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 import grpc
 from google.protobuf.message import Message
 
+from acpc_client.retries import hinted
 from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class Wire(TransportBase):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self.policy.hinted(self.error(raised)) from None
+            raise hinted(self.error(raised)) from None
         finally:
             stream.cancel()
 
