@@ -174,8 +174,9 @@ class Absence:
         wait = _wait(self._failures, error.retry_after)
         if self._failures < self._attempts and self._again(error) and now + wait < end:
             return wait
-        if not passing(error) or not limit:
+        if not passing(error):
             self.answered()
+        if not passing(error) or not limit:
             raise hinted(error, self._failures) from None
         if not self._told:
             self._told = True
@@ -186,6 +187,7 @@ class Absence:
 
     def answered(self) -> bool:
         """Takes note that the server has answered; whether it had been away before."""
+        self._contact.made = True
         told, self._told, self._since, self._failures = self._told, False, math.inf, 0
         if told:
             self._on_away(None)

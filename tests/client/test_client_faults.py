@@ -148,6 +148,17 @@ def test_watch_yields_changes_over_streams_that_break(case: str, side: Any) -> N
     assert len(side.server.requests["WatchOperation"]) == streams
 
 
+def test_who_has_seen_a_server_waits_for_it_the_longer(side: Any) -> None:
+    """Also where the watch is the first call, and gRPC alone says that it broke."""
+    told: list[Any] = []
+    lost = status(Code.UNAVAILABLE, "ipv4:127.0.0.1:1: Socket closed")
+    side.server.script.extend([operation(NAME, 1), *[lost] * 3, DONE])
+    assert side.collect(QUESTIONS["WatchOperation"], on_away=told.append)[-1].done
+    away, back = told
+    assert "is away (socket closed)" in away.message and "up to 10 min" in away.message
+    assert back is None
+
+
 def test_the_end_of_the_wait_says_that_the_job_goes_on(side: Any) -> None:
     side.server.stalled.set()
     with pytest.raises(DeadlineExceeded, match=r"operations/1 .* goes on at the server"):
