@@ -161,8 +161,8 @@ class Absence:
         """Whether the deadline will have passed ``delay`` seconds from now."""
         return time.monotonic() + delay >= self._deadline
 
-    def failed(self, error: AcpcError) -> float:
-        """Seconds until the next call.
+    def failed(self, error: AcpcError, least: float = 0.0) -> float:
+        """Seconds until the next call, ``least`` where patience lasts as long.
 
         Raises AcpcError: ``error`` itself, where it will not pass, or calls have no patience;
         ServerAway: The server has been away for too long.
@@ -171,7 +171,7 @@ class Absence:
         now, limit = time.monotonic(), self._limit()
         self._since, self._failures = min(self._since, now), self._failures + 1
         end = min(self._deadline, self._since + (limit or math.inf))
-        wait = _wait(self._failures, error.retry_after)
+        wait = max(least, _wait(self._failures, error.retry_after))
         if self._failures < self._attempts and self._again(error) and now + wait < end:
             return wait
         if not passing(error):
@@ -268,7 +268,7 @@ class Watch:
             return _LONGEST_WAIT_S
         self._breaks += 1
         try:
-            delay = self._absence.failed(error)
+            return self._absence.failed(error, 0.0 if self._breaks <= _SOON else _LONGEST_WAIT_S)
         except NotFound:
             lost = (
                 f"the server has no record of {self.name}: it was deleted, the record was lost, or "
@@ -277,7 +277,6 @@ class Watch:
             raise extended(error, lost) from None
         except AcpcError as ended:
             raise extended(ended, self._follow()) from None
-        return delay if self._breaks <= _SOON else max(delay, _LONGEST_WAIT_S)
 
     def _out_of_time(self) -> DeadlineExceeded:
         message = f"{self.name} was still going on when the wait for it ended; {self._follow()}"

@@ -29,7 +29,7 @@ from acpc_client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from acpc_client.retries import Absence, Contact, RetryPolicy, resumed
+from acpc_client.retries import Absence, Contact, RetryPolicy, Watch, resumed
 from acpc_client.sync.client import AcpcClient
 from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, retry_info, score_response, status
@@ -304,3 +304,6 @@ def test_who_is_away_is_looked_for_until_the_patience_is_over() -> None:
     with pytest.raises(ServerAway, match="was away for"):
         absence.failed(Unavailable("x"))
     assert absence.answered() and told[-1] is None
+    watch = Watch(Absence(contact, 9, patience=0.3, on_away=told.append), NAME)
+    waited = [watch.failed(Unavailable("x")) for _ in range(3)]
+    assert waited[2] <= 0.3, "streams that break wait a second, but no patience is outlasted"
