@@ -103,13 +103,6 @@ class Anchors(ABC):
         return int(self.action_blocks.shape[1]) + 1 - self.history
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of frames that may yet be read among them."""
-        beside = [] if self.window_blocks is None else [self.window_blocks]
-        held = (*self.small_arrays().values(), *self.arrays.values(), *beside)
-        return sum(array.nbytes for array in held)
-
-    @property
     def frame_size(self) -> tuple[int, int]:
         """Height and width of a frame in pixels."""
         height, width = self.forms[FRAMES][1][1:3]
@@ -201,11 +194,6 @@ class PartialAnchors(Anchors):
             name: (dtype, (self._steps, *shape[1:]) if _has_steps(name) else shape)
             for name, (dtype, shape) in whole.forms.items()
         }
-
-    @property
-    def held_bytes(self) -> int:
-        """Those of the whole set."""
-        return self._whole.held_bytes
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return frames, history first, or an array beside them, of anchors [start, stop)."""

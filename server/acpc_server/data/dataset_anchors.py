@@ -130,11 +130,6 @@ class FileAnchors(Anchors):
         return self._variants[count]
 
     @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of frames that may yet be read among them."""
-        return super().held_bytes + (self._frame_bytes if self._frame_bytes <= HELD_BYTES else 0)
-
-    @property
     def _frame_bytes(self) -> int:
         return self.count * math.prod(self.forms[FRAMES][1])
 

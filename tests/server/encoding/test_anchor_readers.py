@@ -11,11 +11,11 @@ from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
 from acpc_server.data import AnchorBatch, DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
-from acpc_server.encoding.anchor_readers import KEPT_BYTES, AnchorReaders
+from acpc_server.encoding.anchor_readers import AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs import pack, unpack
 from acpc_server.observe import Metrics
-from anchor_batches import ROOMY
+from anchor_batches import ROOMY, put
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -36,9 +36,9 @@ class Place:
     def __post_init__(self) -> None:
         write_public_dataset(self.root / "a.h5", public_columns())
 
-    def readers(self, kept_bytes: int = KEPT_BYTES) -> AnchorReaders:
+    def readers(self) -> AnchorReaders:
         """Those of a fresh process."""
-        return AnchorReaders(DatasetStore(self.root), self.store(), kept_bytes)
+        return AnchorReaders(DatasetStore(self.root), self.store())
 
     def store(self) -> AnchorStore:
         return AnchorStore(self.root / "sets", ROOMY, Metrics())
@@ -194,28 +194,36 @@ def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) ->
     assert newer["digest"] != identity["digest"]
 
 
-def test_readers_are_kept_by_their_bytes_the_latest_used(place: Place) -> None:
-    one = place.readers().open(SOURCE, place.readers().stamp(SOURCE), check=look_up, **WANTED)[0]
-    frames = COUNT * (HISTORY + HORIZON) * 3 * one.frame_size[0] * one.frame_size[1]
-    assert frames < one.held_bytes < 1.2 * frames, "frames that a reader may hold count at once"
-    readers = place.readers(kept_bytes=3 * one.held_bytes + 1000)
-    sources = [replace(SOURCE, seed=seed) for seed in range(4)]
-    opened = [
-        readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
-    ]
-    for which in (1, 3, 2):
+def test_the_latest_two_readers_are_kept(place: Place) -> None:
+    readers = place.readers()
+    sources = [replace(SOURCE, seed=seed) for seed in range(3)]
+    stamp = readers.stamp(SOURCE)
+    opened = [readers.open(source, stamp, check=look_up, **WANTED) for source in sources]
+    for which in (1, 2):
         anchors, identity = opened[which]
         assert readers.reopen(sources[which], identity, **WANTED) is anchors
-    assert readers.reopen(sources[0], opened[0][1], **WANTED) is not opened[0][0]
+    anchors, identity = opened[0]
+    assert readers.reopen(sources[0], identity, **WANTED) is not anchors
     assert readers.reopen(sources[1], opened[1][1], **WANTED) is not opened[1][0]
-    assert readers.reopen(sources[2], opened[2][1], **WANTED) is opened[2][0]
 
 
-def test_one_reader_is_kept_however_large(place: Place, source: AnySource) -> None:
-    readers = place.readers(kept_bytes=1)
-    opened, identity = readers.open(source, readers.stamp(source), check=look_up, **WANTED)
-    assert opened.held_bytes > 1
-    assert readers.reopen(source, identity, **WANTED) is opened
+def test_a_set_that_is_made_again_from_its_dataset_has_its_windows(place: Place) -> None:
+    """One that was uploaded does not say them, and has the same digest."""
+    drawn, readers = place.make(), place.readers()
+    anchors, _ = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert anchors.windows == 123
+    frames = anchors.read_frames(0, COUNT)
+    place.store().delete(drawn.digest, lambda digest: False)
+    batch = AnchorBatch(history=HISTORY, frames=frames, **anchors.small_arrays())
+    uploaded = put(place.store(), batch, UploadHeader(request_id="up", anchors=COUNT, **WANTED))
+    assert uploaded.digest == drawn.digest
+    found, _ = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert found.windows is None
+    place.store().delete(drawn.digest, lambda digest: False)
+    assert place.make() == drawn
+    found, identity = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert found.windows == 123
+    assert readers.reopen(drawn, identity, **WANTED).windows == 123
 
 
 @pytest.mark.parametrize(

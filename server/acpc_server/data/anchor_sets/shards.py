@@ -222,14 +222,6 @@ class StoredAnchors(Anchors):
         """The sha256 of states and labels at every future frame; empty where there are none."""
         return endpoints_digest(self.small_arrays())
 
-    @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of the shards that are kept among them."""
-        longest = int(np.diff(self._starts).max(initial=0))
-        frames, *arrays = (dtype.itemsize * math.prod(x) for dtype, x in self.forms.values())
-        digests = sum(map(len, self._digests.values()))
-        return super().held_bytes + digests + longest * (frames + max(arrays, default=0))
-
     def digests(self, name: str) -> bytes:
         """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
         return self._digests[name]
