@@ -36,6 +36,11 @@ class FrameSource:
     drawn: tuple[PerturbationSet, View] | None = None
 
     @property
+    def base(self) -> FrameSource:
+        """The frames as they are: what it is drawn of, or itself."""
+        return self.of or self
+
+    @property
     def frames(self) -> int:
         """Number of frames."""
         return len(self.pixels)
@@ -100,7 +105,7 @@ def make_inputs(
     Raises what ``between`` does, which is called between pieces of work.
     """
     inputs: dict[FrameSource, Tensor] = {}
-    bases = list(dict.fromkeys(source.of or source for source in sources))
+    bases = list(dict.fromkeys(source.base for source in sources))
     for kind in (np.uint8, np.float32):
         if alike := [base for base in bases if base.pixels.dtype == kind]:
             # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
@@ -109,14 +114,14 @@ def make_inputs(
             made = to_model_input(there, card.image_size, dtype)
             parts = torch.split(made, [base.frames for base in alike])
             inputs |= zip(alike, parts, strict=True)
-    found: list[Tensor | AcpcError] = [inputs[source.of or source] for source in sources]
+    found: list[Tensor | AcpcError] = [inputs[source.base] for source in sources]
     for count in {source.frames for source in sources if source.of}:
         places = [p for p, x in enumerate(sources) if x.of and x.frames == count]
         views = _drawn([sources[p] for p in places], inputs, between)
         for place, view in zip(places, views, strict=True):
             found[place] = view
     drawn = [p for p, x in enumerate(sources) if x.of and isinstance(found[p], Tensor)]
-    own = [inputs[sources[p].of] for p in drawn]
+    own = [inputs[sources[p].base] for p in drawn]
     return found, drawn, unchanged((found[p] for p in drawn), own)  # type: ignore[misc]
 
 
@@ -132,7 +137,7 @@ def _drawn(
     between: Callable[[], None],
 ) -> list[Tensor | AcpcError]:
     """Draw views of as many frames each, together; one by one where one of them cannot be."""
-    histories = [inputs[source.of] for source in sources if source.of]
+    histories = [inputs[source.base] for source in sources]
     draws = [Draw(row, *source.drawn) for row, source in enumerate(sources) if source.drawn]
     try:
         with below("perturbations"):

@@ -278,7 +278,7 @@ class HistoryEncoder:
                     row += source.frames
             for place, is_base in zip(drawn, to_host(same).tolist(), strict=True):
                 if is_base:  # known after the encoder: nothing more waits
-                    found[group[place]] = found[group[place].of]
+                    found[group[place]] = found[group[place].base]
         return found
 
     def _grouped(

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import plain_model
 import pytest
-from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
-from acpc_server.data import AnchorBatch, DatasetStore
+from acpc.contract import SMALL_ARRAYS, AnchorArrays, AnchorSample, AnchorSource, digest_of
+from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
 from acpc_server.encoding.anchor_readers import AnchorReaders
@@ -115,8 +115,8 @@ def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
     np.testing.assert_array_equal(first.read_frames(1, 4), whole.read_frames(1, 4))
     assert identity["digest"] == first.digest != whole.digest
     assert place.readers().reopen(part, identity, **WANTED).digest == first.digest
-    own = AnchorBatch(history=HISTORY, frames=whole.read_frames(0, 5), **first.small_arrays())
-    assert first.digest == own.digest, "a set of these anchors alone has it too"
+    own = AnchorArrays(HISTORY, whole.read_frames(0, 5), **first.small_arrays())
+    assert first.digest == digest_of(own), "a set of these anchors alone has it too"
 
 
 def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
@@ -214,7 +214,7 @@ def test_a_set_that_is_made_again_from_its_dataset_has_its_windows(place: Place)
     assert anchors.windows == 123
     frames = anchors.read_frames(0, COUNT)
     place.store().delete(drawn.digest, lambda digest: False)
-    batch = AnchorBatch(history=HISTORY, frames=frames, **anchors.small_arrays())
+    batch = AnchorArrays(HISTORY, frames, **anchors.small_arrays())
     uploaded = put(place.store(), batch, UploadHeader(request_id="up", anchors=COUNT, **WANTED))
     assert uploaded.digest == drawn.digest
     found, _ = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
