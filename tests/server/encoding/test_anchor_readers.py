@@ -227,29 +227,6 @@ def test_a_set_that_is_made_again_from_its_dataset_has_its_windows(place: Place)
 
 
 @pytest.mark.parametrize(
-    ("changed", "card", "field", "message"),
-    [
-        ({"count": 200}, {}, "dataset.count", r"200 anchors asked for, but a\.h5 has only 123 win"),
-        (
-            {"count": 7, "one_per_episode": True},
-            {},
-            "dataset.count",
-            r"7 anchors asked for, but a\.h5 has only 5 episodes with a window of 2 \+ 3 frames",
-        ),
-        ({"frameskip": 3}, {}, "dataset.frameskip", "6"),
-        ({}, {"action_block_dim": 10}, "dataset.frameskip", "10"),
-    ],
-)
-def test_a_dataset_that_cannot_serve_is_refused(
-    place: Place, changed: dict[str, object], card: dict[str, int], field: str, message: str
-) -> None:
-    source = replace(SOURCE, **changed)
-    with pytest.raises(InvalidArgument, match=message) as caught:
-        place.readers().check(source, replace(CARD, **card), **WANTED)
-    assert caught.value.field == field
-
-
-@pytest.mark.parametrize(
     ("wanted", "card", "message", "exactly"),
     [
         ({"history": 1}, {}, "2 frames of history, but this job needs 1", True),
