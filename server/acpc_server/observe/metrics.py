@@ -135,7 +135,7 @@ class Metrics:
         self.compute = seconds("acpc_compute_seconds", text, ("primitive", "priority"))
         text = "Chunks of work waiting for the device."
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
-        text = "Look-ups of a frame or view in the latent cache."
+        text = "Requests looked up in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
         self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
         text = "Captured graphs that are not used, since they differed from eager or raised."
