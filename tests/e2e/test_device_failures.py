@@ -103,7 +103,7 @@ main()
 
 def test_a_device_that_is_broken_at_the_start_serves_nobody(faulty: FaultyWorld) -> None:
     command = [sys.executable, "-c", BROKEN, *faulty.server("broken").command[1:]]
-    done = processes.run(command, check=False, seconds=GENEROUS_SECONDS)
+    done = processes.run(command, check=False, imported="acpc-server", seconds=GENEROUS_SECONDS)
     assert done.returncode == DEVICE_FAILED
     assert "fails its self-test: fp32 is off by" in done.stderr.splitlines()[-1]
     assert "serving" not in done.stderr and "Traceback" not in done.stderr
