@@ -4,7 +4,6 @@ from dataclasses import dataclass
 
 import torch
 from jepa_reference import State, attend, embedded, feed_forward, later, linear, norm
-from prejepa_reference import predictor_layer
 from torch import Tensor
 
 DIM_HEAD = 64
@@ -110,5 +109,10 @@ class DinoWm:
         x = x + state["pos_embedding"][0, : len(x)]
         hidden = later(len(x), sizes.grid**2)
         for i in range(sizes.depth):
-            x = predictor_layer(state, f"transformer.layers.{i}", x, sizes.heads, hidden)
+            layer = f"transformer.layers.{i}."
+            normed = norm(state, layer + "0.norm", x, 1e-5)
+            q, k, v = linear(state, layer + "0.to_qkv", normed).chunk(3, dim=-1)
+            x = x + linear(state, layer + "0.to_out.0", attend(q, k, v, sizes.heads, hidden))
+            normed = norm(state, layer + "1.net.0", x, 1e-5)
+            x = x + feed_forward(state, layer + "1.net.1", layer + "1.net.4", normed)
         return norm(state, "transformer.norm", x, 1e-5)
