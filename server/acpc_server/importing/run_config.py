@@ -66,7 +66,7 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     model = tree.get("model")
     whole = isinstance(model, dict) and "encoder" in model
-    target = str(lookup(tree, "model._target_") or "") if whole else ""
+    target = str(model.get("_target_", "")) if whole else ""
     if target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
         raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
     for key, name in (TREE if whole else FLAT).items():
