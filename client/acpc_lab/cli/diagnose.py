@@ -102,7 +102,7 @@ class Compare(_Asked):
         asked = self.read(("history", "action_blocks"), optional)
         with self.connect() as client:
             result = answered("comparison", client.compare_pair, **asked)
-        self.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
 
 
 class Certify(_Asked):
@@ -155,7 +155,7 @@ class Certify(_Asked):
         asked |= given(elite_count=self.elites)
         with self.connect() as client:
             result = answered("certificate", client.certify_pool, **asked)
-        self.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
         if require is not None:
             found = [getattr(view, require) for view in result.answer.views]
             met = bool(found) and all(one is not None and one.certified for one in found)
@@ -199,7 +199,7 @@ class PlanPaired(_Asked):
         asked["budget"] = CemBudget(**asked.pop("budget", {}))
         with self.connect() as client:
             result = answered("paired_plans", client.plan_paired, **asked)
-        self.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
         if self.require_certified:
             met = all(view.certified for view in result.answer.views)
             _demand(met, "--require-certified", self)

@@ -29,7 +29,6 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import profiles, render
 from acpc_lab.cli.command import SERVER, Exit, Options, given, sets
-from acpc_lab.cli.table import Format
 from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
@@ -63,15 +62,17 @@ class Printed(Options):
         form: table; wide: with every column and row; json; csv.
     """
 
-    form: Annotated[Format, typer.Option("--output", "-o", callback=render.print_as)] = Format.TABLE
+    form: Annotated[render.Format, typer.Option("--output", "-o", callback=render.print_as)] = (
+        render.Format.TABLE
+    )
 
     @property
     def json(self) -> bool:
-        return self.form is Format.JSON
+        return self.form is render.Format.JSON
 
     @property
     def wide(self) -> bool:
-        return self.form is not Format.TABLE
+        return self.form is not render.Format.TABLE
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
         """Prints a record or a result: its JSON, or what ``show`` prints of it."""

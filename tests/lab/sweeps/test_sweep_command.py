@@ -65,7 +65,7 @@ def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path:
 def test_check_lists_the_cells_and_submits_nothing(acpc: Acpc, file: Path, tmp_path: Path) -> None:
     answer = acpc("sweep", "show", file)
     assert answer.stdout.splitlines() == [
-        "cell                          reference  labels",
+        "cell                          reference",
         "a gaussian_noise:0.02 seed 0  none",
         "a gaussian_noise:0.08 seed 0  none",
     ]
