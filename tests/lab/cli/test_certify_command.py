@@ -40,7 +40,7 @@ def test_a_row_per_shift_of_the_grid(acpc: Acpc, pool: list[Any]) -> None:
     assert shown == [
         ("gaussian_noise:0.02", "winner", "2/2", "0.5", "0/2", "50", "%"),
         ("gaussian_noise:0.05", "winner", "1/2", "-0.25", "1/2", "50", "%"),
-        ("gaussian_blur:15", "winner", "0/2", "-0.25", "2/2", "-"),
+        ("gaussian_blur:15", "winner", "0/2", "-0.25", "2/2", "50", "%"),
     ]
     assert "elite" not in answer.stdout
     assert "the share of all draws that may change it, at most" in answer.stdout
