@@ -178,7 +178,7 @@ class Upload(_Made, Followed, Server):
         compress: Send frames deflated, without loss.
     """
 
-    file: Annotated[Path, typer.Argument(exists=True)]
+    file: Annotated[Path, typer.Argument()]
     format: Annotated[str, typer.Option(metavar="hdf5|lance|arrays")] = ""
     task: str = ""
     history: Annotated[int | None, typer.Option(min=1)] = None
@@ -188,6 +188,9 @@ class Upload(_Made, Followed, Server):
     compress: bool = True
 
     def __call__(self) -> None:
+        if not self.file.exists():
+            wrong = f"{self.file} is not here; of a dataset at the server: acpc anchors create"
+            raise typer.BadParameter(wrong, param_hint="FILE")
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"

@@ -88,8 +88,8 @@ class Compare(_Asked):
 
     **Examples**
 
-        acpc compare lewm-pusht --input pair.npz --shift gaussian_noise:0.08 --shift blur:15 \
-            --draws 5
+        acpc compare lewm-pusht --input pair.npz --draws 5 \
+            --shift gaussian_noise:0.08 --shift blur:15
         acpc compare lewm-pusht --input pair.npz --shift blur:15 \
             --protocol '{weights: [0.5, 0.25, 0.125, 0.125], numeric_mode: bf16}'
         acpc compare lewm-pusht --input with_views.npz -o json
@@ -126,7 +126,8 @@ class Certify(_Asked):
             --protocol '{cost_reduction: mean, endpoint_tolerance: 0.001}'
         acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol \
             '{objective: {terms: [{norm: l1, squared: false}]}, temperature: 0.5}'
-        acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol '{apply_to: both}'
+        acpc certify lewm-pusht --input pool.npz --shift blur:15 \
+            --protocol '{apply_to: both}'
 
     A grid of severities, `kind:a,b,c`, also shows the largest one up to which every draw is
     certified. A release can stop on the exit code, 3 where `--require` is not met:
@@ -182,8 +183,8 @@ class PlanPaired(_Asked):
 
     A release can stop on the exit code, 3 where `--require-certified` is not met:
 
-        acpc plan-paired "$CHECKPOINT" --input moment.npz --shift gaussian_noise:0.02 \
-            --draws 5 --require-certified || exit 1
+        acpc plan-paired "$CHECKPOINT" --input moment.npz --require-certified \
+            --shift gaussian_noise:0.02 --draws 5 || exit 1
 
     Attributes:
         require_certified: Exit with 3 unless every plan provably agrees.
@@ -208,9 +209,9 @@ class PlanPaired(_Asked):
 def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
     outcome = Outcome.PASSED if met else Outcome.FAILED
-    code = settle(
-        "acpc certify", [Case(f"{asked.checkpoint} {what}", outcome, message)], asked.junit
-    )
+    shifts = ", ".join(asked.shift or ["given views"])
+    case = Case(f"{asked.checkpoint} under {shifts} {what}", outcome, message)
+    code = settle("acpc certify", [case], asked.junit)
     if not met:
         render.note(message)
         raise typer.Exit(code)

@@ -29,7 +29,7 @@ class Judge(Printed):
     **Examples**
 
         acpc judge score.json --t-ir 0.2
-        acpc judge noise.sweep/results/*.npz --thresholds thresholds.json --gate confident
+        acpc judge noise.sweep/results/*.npz --thresholds thresholds.json
 
     Attributes:
         sources: Scores, as .json or .npz.

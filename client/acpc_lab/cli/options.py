@@ -244,13 +244,13 @@ def as_usage(option: str) -> Iterator[None]:
 
 
 _WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))
-_REF = re.compile(rf"(.+?)(?::([^:/]+(?:{_WEIGHTS})))?(?:@([0-9a-f]{{64}}))?")
+_REF = re.compile(rf"(.+?)(?::([^:/]+(?:{_WEIGHTS})))?(?:@([0-9a-f]{{12,64}}))?")
 CheckpointName = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
         help="Its folder at the server; NAME:FILE names one of several weights files, "
-        "NAME@DIGEST refuses other content.",
+        "NAME@DIGEST (12 digits or more) refuses other content.",
     ),
 ]
 

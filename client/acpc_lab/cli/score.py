@@ -95,10 +95,19 @@ class OnAnchors(AnchorCount):
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:
             return DatasetAnchors(self.dataset, self.task, **drawn)
-        raise typer.BadParameter(
-            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
-            param_hint="--dataset",
-        )
+        if self.anchor_set is not None:
+            wrong = "give it alone, without how anchors are drawn: a set has its anchors already"
+        elif self.dataset is not None:
+            wrong = "give --task too: acpc list tasks shows presets, acpc init writes a task file"
+        elif self.task is not None:
+            wrong = "give --dataset too: acpc list datasets shows what the server has"
+        else:
+            wrong = (
+                "give --dataset and --task (acpc list datasets, acpc list tasks), or --anchor-set "
+                "alone (acpc list anchor-sets)"
+            )
+        hint = "--dataset" if self.anchor_set is None else "--anchor-set"
+        raise typer.BadParameter(wrong, param_hint=hint)
 
 
 class Asked(OnAnchors):
@@ -164,7 +173,8 @@ class Score(Asked, ScoreOptions, Server):
     sure, and exits with 5 where there are too few anchors to say:
 
         acpc score "$CHECKPOINT" --reference baseline --out score.json \
-            --dataset tworoom.h5 --task tworoom --shift blur:15 --gate confident || exit 1
+            --dataset tworoom.h5 --task tworoom --shift blur:15 \
+            --gate confident || exit 1
 
     **How many anchors?** Without `--anchors` and a protocol it measures until it is decided, 400 at
     most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
@@ -263,8 +273,8 @@ class Limit(Asked, Followed, Server):
 
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
-        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:3,5,9,15,31
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain \
+            --anchor-set latest --shift blur:3,5,9,15,31
 
     Attributes:
         shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a

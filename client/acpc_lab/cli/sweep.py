@@ -76,7 +76,7 @@ class Run(Followed, _File):
         acpc sweep run sweep.yaml --submit-only        # close the lid; later:
         acpc sweep run sweep.yaml --watch
         acpc sweep run gate.yaml --gate confident --out gate.csv || exit 1
-        acpc sweep run gate.yaml --junit gate.xml      # for the CI system's list of tests
+        acpc sweep run gate.yaml --junit gate.xml      # for the CI system
 
     The exit code is that of the worst cell. A checkpoint that is its own reference is there for
     comparison and does not count. With `--submit-only`: 0 all submitted, 4 some rejected.
@@ -162,8 +162,8 @@ class Show(Printed, _File):
 
     **Examples**
 
-        acpc sweep show noise.yaml --plan       # which cells the file means; submits nothing
-        acpc sweep show noise.yaml              # where it is
+        acpc sweep show noise.yaml --plan    # the cells it means; submits nothing
+        acpc sweep show noise.yaml           # where it is
         acpc sweep show noise.sweep --out noise.csv
 
     Attributes:
@@ -192,8 +192,8 @@ class Show(Printed, _File):
         results = results.corrected(self.correction)
         if self.out is not None:
             count = _save(results, self.out, self.anchors)
-            render.line(f"{self.out}: {count} rows")
-        elif self.form is Format.CSV:
+            render.note(f"{self.out}: {count} rows")
+        if self.form is Format.CSV:
             rows = results.anchor_rows() if self.anchors else results.rows()
             render.line(rows.to_csv().rstrip("\n"))
         else:

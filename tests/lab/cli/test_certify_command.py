@@ -67,7 +67,9 @@ def test_the_gate_is_the_exit_code(
     acpc.server.uncertified = uncertified
     asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", Path("gate.xml")]
     answer = acpc(*asked, "-o", "json", code=code)
-    assert f'failures="{int(code == 3)}"' in Path("gate.xml").read_text()
+    written = Path("gate.xml").read_text()
+    assert f'failures="{int(code == 3)}"' in written
+    assert f"a under gaussian_noise:0.02,0.05, blur:15 --require {require}" in written
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 

@@ -1,6 +1,7 @@
 """Tables fit 80 columns, and every list has the same formats."""
 
 import csv
+import inspect
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -69,6 +70,9 @@ def test_the_program_is_no_larger_than_it_says() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_help_is_plain(words: str, acpc: Acpc) -> None:
-    shown = acpc(*words.split(), "-h").stdout
+def test_help_is_plain_and_its_examples_fit_80_columns(words: str, acpc: Acpc) -> None:
+    shown = acpc(*words.split(), "-h", COLUMNS="80").stdout
     assert "<bool>" not in shown and "Usage: acpc" in shown
+    about = inspect.cleandoc(COMMANDS[words].help or "").splitlines()
+    examples = {line.strip() for line in about if line.startswith("    ")} - {""}
+    assert examples <= {line.strip() for line in shown.splitlines()}

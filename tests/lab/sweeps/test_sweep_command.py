@@ -58,7 +58,8 @@ def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path:
     assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
     acpc("sweep", "show", file, "-o", "json", "--anchors", code=2)
     saved = acpc("sweep", "show", file, "--anchors", "--out", tmp_path / "anchors.csv")
-    assert saved.stdout.endswith("anchors.csv: 4 rows\n")
+    assert saved.stderr.endswith("anchors.csv: 4 rows\n")
+    assert saved.stdout.endswith("mine: 2 cells: 2 succeeded\n"), "the table is printed too"
     acpc("sweep", "show", file, "--out", tmp_path / "x.txt", code=2)
 
 
