@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -134,9 +134,23 @@ class Server(Options):
         entry: Any = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
         return AcpcClient(where, **{**entry, **insecure, **waits, **options})
 
-    def connect(self) -> AcpcClient:
-        """A client that says when its server is away."""
-        return self.client(on_away=render.presence)
+    def connect(self) -> AbstractContextManager[AcpcClient]:
+        """A client that says when its server is away, and is left without a long wait."""
+        return left_soon(self.client(on_away=render.presence))
+
+
+@contextmanager
+def left_soon(client: AcpcClient) -> Iterator[AcpcClient]:
+    """Closes a client in the end, and waits for that a second at most.
+
+    A Ctrl-C while gRPC begins a stream leaves a call that nothing ends, for which it waits forever.
+    """
+    try:
+        yield client
+    finally:
+        closing = threading.Thread(target=client.close, daemon=True)
+        closing.start()
+        closing.join(_AGAIN_S)
 
 
 @contextmanager
