@@ -40,7 +40,7 @@ NAMES = {
     "normal_form": "digested resolved",
     "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
-    "record": "Columns Record Tabular beside cell columns_of ends percent",
+    "record": "Columns Record Tabular beside cell columns_of ends percent text_table",
     "requests": """
         AnchorSource CemBudget CheckpointRef CreateRequest DatasetAnchors MAX_ANCHORS
         MAX_HORIZON MAX_REQUEST_ID PerturbationSet ScoreProtocol Thresholds UploadHeader

@@ -92,7 +92,7 @@ def test_create_list_show_delete(anchors: Acpc) -> None:
     assert (source.count, source.seed, source.frameskip, source.one_per_episode) == (7, 5, 2, True)
     assert (sent.history, sent.horizon, sent.request_id) == (2, 6, "r")
     digest = "c" * 64
-    assert digest in anchors("list", "anchor-sets").stdout
+    assert digest in anchors("list", "anchor-sets", "-o", "wide").stdout
     assert [
         item["digest"] for item in json.loads(anchors("list", "anchor-sets", "-o", "json").stdout)
     ] == [digest]

@@ -107,7 +107,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
 
     monkeypatch.setattr(Anchors, "read_frames", read_frames)
     found = of(engine, model, anchors, asked).different_state_distances(record, PARTNER)
-    reference = ReferenceModel.of(public_config(), 4, loops=False)
+    reference = ReferenceModel.of(public_config(), 4)
     for i, j in enumerate(PARTNER):
         if j < 0:
             assert np.isnan(found[i])
