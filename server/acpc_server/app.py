@@ -72,7 +72,6 @@ class Server:
 
         ``on_leave`` is called with an exit code when this server must stop by itself.
         """
-        options.require_local_record(settings)
         self._on_leave = on_leave
         self._settings = settings
         self.port = 0

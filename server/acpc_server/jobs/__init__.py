@@ -14,5 +14,4 @@ from acpc_server.jobs.kind import (
     unpack,
 )
 from acpc_server.jobs.lease import LeaseTerms
-from acpc_server.jobs.mounts import network_file_system
 from acpc_server.jobs.service import JobOptions, JobService, is_id
