@@ -43,7 +43,6 @@ SERVICES = (
     ),
     "google.longrunning.Operations",
 )
-EVICTED = 1
 FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
 # of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
@@ -136,19 +135,12 @@ class Server:
         given = JobOptions(
             database_url=settings.database_url,
             state_dir=settings.state_dir,
-            executor_id=settings.executor_id,
             concurrency=settings.job_concurrency,
             terms=LeaseTerms(lease / 4, lease),
             retention_days=settings.job_retention_days,
             about={"version": CODE_VERSION, "device": device_name(self._device)},
         )
-        return JobService(
-            [scoring, studies],
-            self.metrics,
-            given,
-            verify=self._engine.verify,
-            on_evicted=lambda: self._on_leave(EVICTED),
-        )
+        return JobService([scoring, studies], self.metrics, given, self._engine.verify)
 
     def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""

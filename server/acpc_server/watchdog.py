@@ -18,7 +18,7 @@ from acpc_server.observe import ServerHealth
 
 log = structlog.get_logger("acpc.watchdog")
 TICK_SECONDS = 1.0
-# Exit code beside 0 (stopped), 1 (cannot start, evicted) and 2 (settings).
+# Exit code beside 0 (stopped), 1 (cannot start) and 2 (settings).
 DEVICE_FAILED = 70
 # From the verdict to the end of the process, to answer callers and withdraw jobs.
 LEAVE_SECONDS = 8.0

@@ -40,9 +40,7 @@ class Desk:
 
     def service(self, **changed: object) -> JobService:
         given = {"database_url": self.url, "state_dir": self.folder, "terms": TERMS, **changed}
-        evicted = given.pop("on_evicted", lambda: None)
-        kinds = [self.kind, *self.other_kinds]
-        service = JobService(kinds, self.metrics, JobOptions(**given), on_evicted=evicted)
+        service = JobService([self.kind, *self.other_kinds], self.metrics, JobOptions(**given))
         self._services.append(service)
         return service
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acpc_server.errors import FailedPrecondition, ResourceExhausted
+from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
@@ -53,11 +53,11 @@ def disk(tmp_path: Path) -> Iterator[Pages]:
     made.close()
 
 
-def submit_until_refused(service: JobService) -> ResourceExhausted:
+def submit_until_refused(service: JobService) -> Unavailable:
     for _ in range(500):
         try:
             service.submit(BULKY, "")
-        except ResourceExhausted as error:
+        except Unavailable as error:
             return error
     pytest.fail("the disk is not full")
 
@@ -73,7 +73,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Pages) -> None:
         disk.fill()
         refused = submit_until_refused(service)
         desk.kind.held_at = None
-        assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
+        assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_AWAY", True)
         assert "disk" in refused.message
         away = desk.metrics.registry.get_sample_value
         wait_until(lambda: away("acpc_job_record_away") == 1, "nobody is told")
