@@ -145,6 +145,7 @@ class Server:
     def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""
         self._jobs.drain()
+        self._followers.close()
         self._on_leave(DEVICE_FAILED)
         self._engine.owner.fail(self.health.sickness)
 
@@ -166,7 +167,8 @@ class Server:
             planner,
             IDLE_SECONDS,
         )
-        given = self._checkpoints, readers, self._jobs, writer
+        self._followers = rpc.JobFollowers(self._jobs)
+        given = self._checkpoints, readers, self._jobs, self._followers, writer
         anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
         described = rpc.Reflection((*SERVICES, HEALTH))
         limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
@@ -177,7 +179,7 @@ class Server:
             ),
             "acpc.v1.AnchorService": rpc.Service(anchors, others, workers, uploads=UPLOADS),
             "google.longrunning.Operations": rpc.Service(
-                rpc.OperationsServicer(self._jobs, writer), others, records
+                rpc.OperationsServicer(self._jobs, writer, self._followers), others, records
             ),
             HEALTH: rpc.Service(self._probes, limits["health"], workers),
         }
@@ -279,6 +281,7 @@ class Server:
         log.info("draining", seconds=seconds)
         self._watchdog.stop()
         self._jobs.drain()
+        self._followers.close()
         self._stopping.set()
         self._door.stop(seconds)
         self._http.stop()

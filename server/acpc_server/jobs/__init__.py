@@ -1,6 +1,5 @@
 """Durable long-running work, on one host or many."""
 
-from acpc_server.jobs.following import Following
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,

@@ -25,7 +25,6 @@ from acpc_server.errors import (
     only_one,
     shortage,
 )
-from acpc_server.jobs.following import Changed, Following, JobFollowers
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -93,7 +92,6 @@ class JobService:
         self._record = record = Record(options.database_url)
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
-        self._followers = JobFollowers(self._look)
         self._lease = lease = Lease(
             hosts=Hosts(record),
             running=self._running,
@@ -129,13 +127,11 @@ class JobService:
         self._lease.start()
 
     def drain(self) -> None:
-        """End every wait and watch, so that they do not hold up the server's stop."""
+        """Start no further job."""
         self._running.draining.set()
-        self._followers.close()
 
     def stop(self) -> None:
         """Withdraw running jobs and close the record; another host or the next start continues."""
-        self._followers.close()
         self._running.stop()
         self._close()
         self._running.release()
@@ -310,11 +306,8 @@ class JobService:
         with self._record.alone():
             self._payloads.forget(self._record.payloads)
 
-    def follow(self, job_id: str, changed: Changed, *, every: bool = True) -> Following:
-        """Call ``changed`` at each change of a job until it is done, or at its end alone."""
-        return self._followers.follow(job_id, changed, every=every)
-
-    def _look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
+    def look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
+        """Return jobs by their ids, or why one cannot be read; done ones with their results."""
         found = self._read(job_ids)
         ended = [i for i, job in found.items() if isinstance(job, Job) and job.state.done]
         return found | self._read(ended, results=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
@@ -16,13 +16,13 @@ from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
 from acpc_server.access import require_owner
-from acpc_server.errors import AcpcError, InvalidArgument, NotFound
-from acpc_server.jobs import Following, Job, JobFilter, JobService, is_id
+from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import read_page
+from acpc_server.rpc.following import JobFollowers
+from acpc_server.rpc.request import PREFIX, read_name, read_page
 from acpc_server.rpc.status import DOMAIN, plain_status
 
-PREFIX = "operations/"
 WAIT_SECONDS = 60.0
 MAX_FILTER = 1000
 # Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
@@ -106,6 +106,7 @@ class OperationsServicer:
 
     _jobs: JobService
     _writer: OperationWriter
+    _followers: JobFollowers
 
     def GetOperation(
         self, request: operations_pb2.GetOperationRequest, context: Call
@@ -168,70 +169,14 @@ class OperationsServicer:
         if (remaining := context.remaining()) is not None:
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, 0.9 * remaining)
-        async with Changes.of(self._jobs, request.name, context, every=False) as changes:
+        async with self._followers.follow(request.name, context) as changes:
             job = await changes.next()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
                     while job is not None and not job.state.done:
                         job = await changes.next()
-        job = changes.following.job or await context.aside(self._jobs.get, changes.job_id)
+        job = changes.job or await context.aside(self._jobs.get, read_name(request.name))
         return await context.aside(self._writer.write, job)
-
-
-class Changes:
-    """The changes of a job, for a coroutine; waiting for them costs no thread."""
-
-    following: Following
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self._loop, self._moved = asyncio.get_running_loop(), asyncio.Event()
-        self._latest: Job | AcpcError | None = None
-
-    @classmethod
-    @asynccontextmanager
-    async def of(
-        cls, jobs: JobService, name: str, call: Call, *, every: bool = True
-    ) -> AsyncIterator[Changes]:
-        """Follow an operation for a call: at every change, or now and at its end alone."""
-        job_id = read_name(name)
-        if not is_id(job_id):
-            job_id = await call.aside(jobs.find, job_id)
-        self = cls(job_id)
-        self.following = jobs.follow(job_id, self._changed, every=every)
-        try:
-            yield self
-        finally:
-            self.following.stop()
-
-    async def next(self) -> Job | None:
-        """Return the job once it has changed again; None when the server drains.
-
-        NotFound, FailedPrecondition and Unavailable, as when it is read.
-        """
-        await self._moved.wait()
-        self._moved.clear()
-        if isinstance(self._latest, AcpcError):
-            raise self._latest
-        return self._latest
-
-    def _changed(self, news: Job | AcpcError | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._note, news)
-
-    def _note(self, news: Job | AcpcError | None) -> None:
-        self._latest = news
-        self._moved.set()
-
-
-def read_name(name: str) -> str:
-    """Return the job id of ``operations/<id>``; InvalidArgument for any other name."""
-    job_id = name.removeprefix(PREFIX)
-    if not name.startswith(PREFIX) or not job_id:
-        raise InvalidArgument("name", f"{name!r}; an operation is named operations/<id>")
-    if len(job_id) > 64 or not job_id.isascii() or not job_id.isprintable():
-        raise NotFound("no operation has that name")
-    return job_id
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:

@@ -1,6 +1,5 @@
 """The record's file: a disk that is full, and a copy of it taken while jobs run."""
 
-import queue
 import shutil
 import sqlite3
 import sys
@@ -15,7 +14,7 @@ from counting_jobs import counting_plan
 from job_desk import SHORT, Desk, ended
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
-from waiting import GENEROUS_SECONDS, wait_until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.edge]
 
@@ -80,10 +79,7 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Pages) -> None:
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
         assert "failed" not in desk.counted(), "what cannot be recorded is no failure of the job"
         assert service.get(done.job_id).result == done.result
-        told: queue.Queue[object] = queue.Queue()
-        following = service.follow(running, told.put)
-        found = told.get(timeout=GENEROUS_SECONDS)
-        following.stop()
+        found = service.look([running])[running]
         assert isinstance(found, Job)
         assert (found.job_id, found.state) == (running, JobState.RUNNING)
         assert running in [job.job_id for job in service.list(0, 500)]

@@ -135,7 +135,7 @@ class Listed:
 
 def test_a_page_ends_before_a_message_does() -> None:
     listed = Listed(7)
-    servicer = OperationsServicer(listed, listed)
+    servicer = OperationsServicer(listed, listed, None)
     tokens, names = ["", "3", "6", ""], []
     for token, following in pairwise(tokens):
         request = operations_pb2.ListOperationsRequest(page_token=token)
