@@ -28,7 +28,7 @@ from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
+from acpc_server.jobs.kind import Job, JobFailure, JobFilter, JobState, Json
 
 log = structlog.get_logger("acpc.jobs")
 APPLICATION = "acpc"
@@ -215,7 +215,7 @@ class Record:
         )
         return (found[0][0] or "") if found else None
 
-    def rows(self, job_ids: Collection[str], *, results: bool = False) -> dict[str, JobRow]:
+    def rows(self, job_ids: Collection[str], *, results: bool = False) -> dict[str, Job]:
         """Return jobs by their ids; the ``results`` of those that succeeded only where wanted."""
         found = self.client.list_workflows(workflow_ids=list(job_ids), load_output=results)
         failed = [status.workflow_id for status in found if status.status == "ERROR"]
@@ -329,12 +329,12 @@ class Record:
         return found
 
 
-def _row(status: WorkflowStatus) -> JobRow:
+def _row(status: WorkflowStatus) -> Job:
     state = STATES[status.status]
     arguments: Any = status.input or {}
     output: Any = status.output
     recorded, _, *owner = arguments.get("args", [{}, ""])
-    return JobRow(
+    return Job(
         job_id=status.workflow_id,
         owner=owner[-1] if owner else "",  # behind the tenant of an earlier release
         kind=status.name,

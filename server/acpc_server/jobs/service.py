@@ -6,7 +6,7 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,7 +29,6 @@ from acpc_server.jobs.kind import (
     Job,
     JobFilter,
     JobKind,
-    JobRow,
     JobSpec,
     JobState,
     Progress,
@@ -341,12 +340,11 @@ class JobService:
             if run is not None:
                 steps, phases = steps._replace(phase=run.phase), phases or run.phases()
             progress = _progress(row, steps, kind.count_steps(spec))
-            job = {**vars(row), "phases": phases, "spec": spec, "progress": progress}
-            found[job_id] = Job(**job)
+            found[job_id] = replace(row, phases=phases, spec=spec, progress=progress)
         return found
 
 
-def _progress(row: JobRow, steps: Steps, total: int) -> Progress:
+def _progress(row: Job, steps: Steps, total: int) -> Progress:
     if row.state is JobState.SUCCEEDED:
         return Progress.at("done", total, total)
     if row.state is not JobState.RUNNING:
