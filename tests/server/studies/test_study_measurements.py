@@ -14,6 +14,7 @@ from acpc.contract import (
     PlannerStudy,
     SensitivityStudy,
 )
+from acpc_server.data import Anchors
 from acpc_server.encoding import Bench
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
@@ -44,7 +45,7 @@ SHIFTS = (GaussianNoise(sigma=0.05),)
 def bench(engine: DeviceClient, model: PlainModel) -> Bench:
     held = anchors(N, history=HISTORY, horizon=HORIZON, size=(8, 8), block=2)
     held = replace(held, anchor_ids=np.arange(10, 10 + N), trajectory_ids=np.arange(N))
-    return bench_of(engine, model, held)
+    return bench_of(engine, model, Anchors(held))
 
 
 class Broken(PlainModel):
