@@ -87,9 +87,6 @@ class Settings(BaseSettings):
     """folder for the job record; made when missing"""
     jobs_url: str = ""
     """database of the job record; default is SQLite in the state folder"""
-    executor_id: str = Field("", pattern=r"^\S*$", max_length=100)
-    """this server's name among those that share a job record; default is a name kept in the
-    state folder"""
     host: Host = "127.0.0.1"
     """address gRPC listens on, or a Unix socket, as unix:/run/acpc/acpc.sock, without a port"""
     port: int = Field(50051, ge=0, le=65535)
@@ -128,7 +125,7 @@ class Settings(BaseSettings):
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
-    """cached latents of recent frames, MiB; 0 keeps none"""
+    """cached latents of recent requests, MiB; 0 keeps none"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first, and a file that takes more
     than half is not loaded"""

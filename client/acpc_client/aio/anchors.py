@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import grpc
-from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
+from acpc.contract import (
+    AnchorArrays,
+    AnchorContents,
+    AnchorSet,
+    CreateRequest,
+    DatasetAnchors,
+    Reading,
+)
 
 from acpc_client.aio.resources import Listed, Resource
-from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import methods, requests
 from acpc_client.calls.options import check_timeout
 from acpc_client.errors import AcpcError, NotFound
