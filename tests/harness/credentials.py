@@ -56,11 +56,10 @@ class Authority(Identity):
         *,
         spiffe: str | tuple[str, ...] = (),
         dns: tuple[str, ...] = (),
-        until: datetime | None = None,
     ) -> Identity:
         """A certificate of this authority; good for a server on loopback too."""
         key = ec.generate_private_key(ec.SECP256R1())
-        until = until or datetime.now(UTC) + DAY
+        until = datetime.now(UTC) + DAY
         builder = _builder(_name(common_name), self.certificate.subject, key, until)
         uris = (spiffe,) if isinstance(spiffe, str) else spiffe
         names: list[x509.GeneralName] = [x509.UniformResourceIdentifier(uri) for uri in uris]
