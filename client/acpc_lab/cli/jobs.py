@@ -136,14 +136,14 @@ class List(Printed, Server):
                 case "datasets":
                     self._datasets(client)
                 case "tasks":
-                    render.listing(list(client.datasets.tasks()), _TASKS, self.form)
+                    render.listing(client.datasets.tasks(), _TASKS, self.form)
                 case "anchor-sets":
-                    render.listing(list(client.anchors.list()), ANCHOR_SETS, self.form)
+                    render.listing(client.anchors.list(), ANCHOR_SETS, self.form)
                 case "jobs":
                     self._jobs(client)
 
     def _checkpoints(self, client: AcpcClient) -> None:
-        found = list(client.checkpoints.list(show_all=self.show_all))
+        found = client.checkpoints.list(show_all=self.show_all)
         good = found if self.json else [one for one in found if not one.problem]
         render.listing(good, _CHECKPOINTS, self.form)
         for one in found if not self.json else ():
@@ -152,14 +152,14 @@ class List(Printed, Server):
                 render.prose(f"{one.name}: {one.problem}{command}")
 
     def _datasets(self, client: AcpcClient) -> None:
-        listed = list(client.datasets.list())
+        listed = client.datasets.list()
         render.listing(listed, _DATASETS, self.form)
         other = [one.name for one in listed if one.format not in ("", "hdf5")]
         if other:
             render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
 
     def _jobs(self, client: AcpcClient) -> None:
-        listed = list(client.operations.list(filter=self.filter))
+        listed = client.operations.list(filter=self.filter)
         if not self.json:
             judged = [at for at, one in enumerate(listed) if one.request and one.error is None]
             for at in judged[:_VERDICTS]:

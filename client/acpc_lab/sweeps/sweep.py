@@ -214,7 +214,7 @@ class Sweep:
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):
             return before
-        listed = link.ask(lambda: list(client.checkpoints.list()))
+        listed = link.ask(client.checkpoints.list)
         planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
         plan = planner.plan()
         if before is not None and not options.get("drop"):

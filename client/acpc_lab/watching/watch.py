@@ -235,7 +235,7 @@ class Watch:
                         self._open[arrival] = None
                         campaign.add(self._tasks(arrival))
                         continue
-                    listed = link.ask(lambda: list(client.checkpoints.list()))
+                    listed = link.ask(client.checkpoints.list)
                     if self._make_cells(arrival, Planner(self.spec, listed, find_set)):
                         campaign.add(self._tasks(arrival))
                         campaign.turn()
