@@ -189,8 +189,8 @@ class Upload(_Made, Followed, Server):
 
     def __call__(self) -> None:
         if not self.file.exists():
-            wrong = f"{self.file} is not here; of a dataset at the server: acpc anchors create"
-            raise typer.BadParameter(wrong, param_hint="FILE")
+            wrong = "is not here; of a dataset at the server: acpc anchors create"
+            raise ArgumentError(str(self.file), wrong)
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"

@@ -193,19 +193,22 @@ def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
     show([Quantity(*each) for each in wanted], items, _form.get())
 
 
-def answer(found: Any, shifts: Sequence[Perturbation]) -> None:  # noqa: ANN401 - of one of them
-    """A comparison, a certificate or paired plans: the headline, the table, the receipt.
+def answer(found: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
+    """An answer that prints itself: the headline, the table, what its names stand for, warnings.
 
     Views are named by their shifts, where there are any. A table has a row per view where it is
     wide or CSV.
     """
     prose(found.headline())
     shown = found.shown() if _form.get() is Format.TABLE else found.table()
-    at = shown["spec_index"]
-    view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
-    others = {k.replace("_", " "): held for k, held in shown.items() if k != "spec_index"}
-    tabular(found, {"view": view, **others})
-    receipt(found.receipt)
+    if "spec_index" in shown:
+        at = shown["spec_index"]
+        view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
+        shown = {"view": view} | {k: held for k, held in shown.items() if k != "spec_index"}
+    tabular(found, {name.replace("_", " "): held for name, held in shown.items()})
+    if hasattr(found, "receipt"):
+        receipt(found.receipt)
+    notes(getattr(found, "notes", ()))
 
 
 def receipt(proof: Receipt) -> None:

@@ -159,7 +159,7 @@ WRONG = [
         err=("holds one score; name one shift",)),
     Row(f"{ASK} --no-wait --junit gate.xml", 2, err=("it needs a verdict; leave out --no-wait",)),
     Row(f"{ASK} --junit no/gate.xml", 2, err=("the folder no does not exist",)),
-    *(Row(f"{CERTIFY} {option}", 2, err=(option.split()[0], words)) for option, words in (
+    *(Row(f"{CERTIFY} {option}", 2, err=(option.split()[0].removeprefix("--"), words)) for option, words in (
         ("--shift gaussian_noise:0.02,", "wanted gaussian"),
         ("--shift gaussian_noise:a,b", "wanted gaussian"),
         ("--shift blur:15,1.5", "wanted gaussian"),
@@ -200,7 +200,7 @@ WRONG = [
          "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
     )),
     *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
-        ("gone.h5", "gone.h5 is not here; of a dataset at the server: acpc anchors create"),
+        ("gone.h5", "gone.h5: is not here; of a dataset at the server: acpc anchors create"),
         ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
