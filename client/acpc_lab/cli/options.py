@@ -243,7 +243,10 @@ def read_grid(texts: Sequence[str]) -> list[Perturbation]:
 
     Raises ArgumentError: One names none; the message lists the choices.
     """
-    return [shift for text in texts for shift in parse_grid(text)]
+    try:
+        return [shift for text in texts for shift in parse_grid(text)]
+    except ArgumentError as error:
+        raise error.moved("perturbation", "--shift") from error
 
 
 _WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))
