@@ -127,8 +127,7 @@ class Upload(_Made, Followed, Server):
     r"""Stores windows that lie here at the server, as an anchor set.
 
     FILE is a dataset of stable-worldmodel. Windows are drawn from it as the server draws them from
-    its own HDF5 files: with the same options, the same numbers. Of another format, the error says
-    what makes HDF5 of it.
+    its own HDF5 files: with the same options, the same numbers.
 
         hdf5     rooms.h5      pip install '.[lab,hdf5]'
         lance    rooms.lance   pip install '.[lab,lance]'

@@ -12,8 +12,7 @@ import anchor_wire
 import h5py
 import numpy as np
 import pytest
-from acpc_client import DatasetAnchors
-from acpc_client.anchor_arrays import digest_of
+from acpc_client import DatasetAnchors, digest_of
 from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty
