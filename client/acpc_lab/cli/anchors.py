@@ -214,9 +214,7 @@ class Upload(_Made, Followed, Server):
 
         path, task, (drawing, reading) = self.file, self.task, self.drawing()
         found = self.format or recognise(path)
-        if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
-            found = "arrays"
-        if found == "arrays":
+        if found == "arrays" or (not found and (path.suffix == ".npz" or any(path.glob("*.npy")))):
             arrays = load_anchors(path, self.history)
             if task or drawing:
                 option = "task" if task else next(iter(drawing))

@@ -205,8 +205,8 @@ WRONG = [
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
         ("windows.npz --anchors 3", "count: is for datasets, but 'windows.npz' holds arrays"),
-        ("empty", "format: 'empty' is none that is known; wanted one of hdf5, lance"),
     )),
+    Row("anchors upload empty", 1, err=("dataset 'empty' is not HDF5 or Lance; `swm convert",)),
     *(Row(f"config set {word}", 2, err=(said,)) for word, said in (
         ("tagret=a:1", "did you mean 'target'?"),
         ("token_file=absent", "there is no file"),
