@@ -150,7 +150,8 @@ def conclude(
         judged = [cell.score for cell in cells if cell.score and (alone or not cell.is_reference)]
         bare = any(score.verdict.outcome is Outcome.INCONCLUSIVE for score in judged)
         more = "nothing passes without a reference; name one" if bare else "score more anchors"
-        render.note(f"{counts[Outcome.UNDECIDED]} of {len(cases)} undecided: {more}")
+        many = f"{counts[Outcome.UNDECIDED]} of {len(cases)} " if len(cases) > 1 else ""
+        render.note(f"{many}undecided: {more}")
     raise typer.Exit(Exit.JOB_ENDED_BADLY if spoilt else code)
 
 

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console, escaped
-from acpc.contract import TITLES, Record, Tabular, beside, cell, text_table
+from acpc.contract import TITLES, Record, Tabular, cell, text_table
 from acpc_client import (
     DatasetAnchors,
     Operation,
@@ -23,7 +23,6 @@ from acpc_client import (
     Receipt,
     Result,
     Score,
-    Verdict,
 )
 from acpc_client.errors import AcpcError
 
@@ -142,12 +141,17 @@ def show(columns: Sequence[Quantity], items: Iterable[object], form: Format) -> 
         writer.writerows([[column.heading for column in kept], *cells])
         return
     shown = {
-        column.heading: [
-            row[at][: None if whole else column.most].replace("\n", " ") for row in cells
-        ]
+        column.heading: [_cut(row[at], None if whole else column.most) for row in cells]
         for at, column in enumerate(kept)
     }
     sys.stdout.write(f"{text_table(shown, len(cells))}\n")
+
+
+def _cut(text: str, most: int | None) -> str:
+    """One line, of which the end is left out: of a sentence between words, of a digest anywhere."""
+    if " " in text and most:
+        return textwrap.shorten(text, most, placeholder=" ...")
+    return text.replace("\n", " ")[:most]
 
 
 def listing(
@@ -224,16 +228,11 @@ def receipt(proof: Receipt) -> None:
         prose(f"weights of the reference: {proof.reference_weights_read}")
 
 
-def tabular(answer: Tabular, held: Mapping[str, Iterable[object]] | None = None) -> None:
-    """Prints an answer's table, or ``held`` in its place, and what its names stand for."""
-    shown = answer.shown() if held is None else held
+def tabular(answer: Tabular, shown: Mapping[str, Iterable[object]]) -> None:
+    """Prints a table of an answer, and what its names stand for."""
     table(list(shown), zip(*(map(cell, column) for column in shown.values()), strict=True))
-    prose(answer.meaning())
-
-
-def near(verdict: Verdict, name: str, number: float | None) -> str:
-    """A number of the screen, on its side of its threshold also where digits are left out."""
-    return cell(number) if number is None else beside(number, verdict.limit(name), ".3f")
+    if words := answer.meaning():
+        prose(words)
 
 
 def asked(job: Operation, *, shifts: int = 1) -> str:
