@@ -9,8 +9,7 @@ import typer
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import shown
-from acpc_lab.cli.gates import Case, JunitOption, reason, settle
+from acpc_lab.cli.follow import Case, JunitOption, reason, settle, shown
 from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible
 from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec

@@ -9,7 +9,7 @@ import pytest
 from acpc.contract import Outcome
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc, acpc_command
-from acpc_lab.cli.gates import Case, settle
+from acpc_lab.cli.follow import Case, settle
 from client_messages import operation, score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import FAILED, PASSED, JobParty
