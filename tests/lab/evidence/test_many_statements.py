@@ -4,6 +4,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from acpc.contract import (
     MAX_RESAMPLES,
@@ -227,3 +228,34 @@ def test_an_epoch_that_stops_when_it_is_decided_has_an_error_for_every_look(epoc
 def test_what_is_no_epoch_or_not_shared_has_the_whole_error() -> None:
     asked = EvidenceOptions(confidence=0.9)
     assert at_epoch(asked, None, 100) == at_epoch(asked, 7, None) == asked
+
+
+RUNS, EPOCHS, LEVEL = 60, 40, 0.05
+
+
+def epoch_of(p_values: list[float], confidence: float) -> list[Evidence]:
+    """The cells of one epoch, whose p-values are against "it passes"."""
+    cell = Evidence.from_message(sure(0))
+    outcomes = [Outcome.FAILED if p <= 1 - confidence else Outcome.UNDECIDED for p in p_values]
+    return [
+        replace(cell, confidence=confidence, confident_outcome=outcome, p_failed=p)
+        for p, outcome in zip(p_values, outcomes, strict=True)
+    ]
+
+
+def says_failed(cells: list[Evidence]) -> bool:
+    return any(one.outcome is Outcome.FAILED for one in Family(cells).each())
+
+
+def test_a_whole_run_is_wrongly_said_to_fail_as_rarely_as_one_epoch() -> None:
+    """Every epoch lies at the boundary, where a p-value is uniform, and epochs are independent."""
+    drawn = np.random.default_rng(15).uniform(size=(RUNS, EPOCHS, 2)).tolist()
+    asked = [at_epoch(EvidenceOptions(), k, 20).confidence for k in range(EPOCHS)]
+    runs = [[epoch_of(*one) for one in zip(run, asked, strict=True)] for run in drawn]
+    wrong = [any(map(says_failed, run)) for run in runs]
+    assert sum(wrong) / RUNS <= LEVEL + 3 * (LEVEL * (1 - LEVEL) / RUNS) ** 0.5
+    assert sum(wrong) > 0, "the error is spent, not kept"
+    together = [says_failed([cell for epoch in run for cell in epoch]) for run in runs]
+    assert together == wrong, "a report of the run says what was said of its epochs"
+    alone = [[epoch_of(p_values, 0.95) for p_values in run] for run in drawn]
+    assert sum(any(map(says_failed, run)) for run in alone) / RUNS > 0.5, "what it is for"
