@@ -36,7 +36,7 @@ class Watch(Followed, Server):
     **Examples**
 
         acpc watch /data/checkpoints --sweep gate.yaml
-        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml --gate confident
+        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml
         acpc watch /data/checkpoints --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
