@@ -140,7 +140,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker per core for tests that compute, two for those that wait for their programs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
+    return (cores or 1) * (1 if tiers.selected(config.option.markexpr) == {"unit"} else 2)
 
 
 @pytest.hookimpl(tryfirst=True)
