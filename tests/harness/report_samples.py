@@ -266,6 +266,7 @@ def kept_sweep(folder: Path) -> Path:
             journal.note(cell.id, Entry(TaskState.SUCCEEDED, 1, f"operations/{index}"))
         failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
         journal.note(cells[2].id, failed)
+        journal.write()
     return folder
 
 

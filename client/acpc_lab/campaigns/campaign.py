@@ -231,17 +231,23 @@ class Campaign(Generic[T]):
     def run(self) -> None:
         """Runs until every task is done, or as far as the options go.
 
-        Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop.
+        Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop;
+        OSError: The journal cannot be written.
         """
         self._tell(*self.tasks)
-        while self.turn():
-            self._link.sleep(self._link.poll)
-            self._link.check()
+        try:
+            while self.turn():
+                self._write()
+                self._link.sleep(self._link.poll)
+                self._link.check()
+        finally:
+            self._write()
 
     def turn(self) -> bool:
         """Submits, and looks at some jobs; returns whether anything is left to do.
 
-        Raises RunEnded: As for ``run``.
+        What has moved is not in the journal's file before its ``write``. Raises RunEnded: As for
+        ``run``.
         """
         how = self._options
         if how.submit:
@@ -354,6 +360,10 @@ class Campaign(Generic[T]):
             task.entry = entry
             vars(task).update(changes)
             self._tell(task)
+
+    def _write(self) -> None:
+        if self._journal is not None:
+            self._journal.write()
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error

@@ -170,7 +170,7 @@ class SweepFolder:
     """A sweep on the disk.
 
     plan.json        what the file says, and every cell once it was resolved
-    journal.jsonl    one line per event, later cells included, appended and flushed to the disk
+    state.json       how far each cell is, written whole once a turn
     results/ID.npz   the score of a cell and what was asked, whole or not there
     """
 
@@ -192,7 +192,7 @@ class SweepFolder:
             plan = SweepPlan.from_document(document)
             later = [
                 from_plain(Cell, item, arrays={})
-                for event in self.journal.events()
+                for event in self.journal.before()
                 if event["event"] == "planned"
                 for item in event["cells"]
             ]

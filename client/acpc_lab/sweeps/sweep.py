@@ -183,6 +183,8 @@ class Sweep:
             }
             for name, entry in flying.items():
                 journal.note(name, dataclasses.replace(entry, cancel_asked=True))
+            journal.write()  # before a job can end as cancelled
+            for entry in flying.values():
                 client.operations.cancel(entry.operation)
         return len(flying)
 
