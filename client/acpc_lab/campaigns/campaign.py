@@ -207,6 +207,7 @@ class Campaign(Generic[T]):
     """One run over tasks, whose states go to a journal where there is one.
 
     Attributes:
+        client: The server.
         tasks: Every task as it is now.
     """
 
@@ -219,7 +220,7 @@ class Campaign(Generic[T]):
         journal: Journal | None = None,
         on_update: OnUpdate[T] = lambda _: None,
     ) -> None:
-        self._client, self._link, self._options = client, link, options
+        self.client, self._link, self._options = client, link, options
         self._journal, self._on_update = journal, on_update
         self._entries = {} if journal is None else journal.entries()
         self._away: AcpcError | None = None
@@ -297,7 +298,7 @@ class Campaign(Generic[T]):
     def _send(self, task: T) -> None:
         attempt = task.entry.attempt + 1
         try:
-            operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
+            operation = self._link.ask(lambda: task.submit(self.client, attempt), raise_busy=True)
         except RunEnded:
             raise
         except AcpcError as error:
@@ -312,7 +313,7 @@ class Campaign(Generic[T]):
 
     def _look(self, task: T) -> None:
         try:
-            operation = self._link.ask(lambda: self._client.operations.get(task.entry.operation))
+            operation = self._link.ask(lambda: self.client.operations.get(task.entry.operation))
         except errors.NotFound:  # it is submitted again under the same id
             self._set(task, Entry(TaskState.PENDING, task.entry.attempt - 1), progress=None)
         except RunEnded:

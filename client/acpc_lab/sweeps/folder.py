@@ -38,8 +38,8 @@ class Cell(ScoreRequest):
 
     Attributes:
         labels: What the file says about the checkpoint; no number depends on them.
-        content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
-            content under the same names is another cell. Empty: the cell goes by the names.
+        content: As ``Checkpoint.content``, of a watch: other content under the same names is
+            another cell. Empty: the cell goes by the names.
     """
 
     labels: Mapping[str, Label] = field(default_factory=dict)
