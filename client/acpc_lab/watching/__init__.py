@@ -5,7 +5,7 @@ docs/watch.md describes the ``acpc watch`` command. Whoever wants each score as 
 checkpoint with its score.
 """
 
-from acpc_lab.watching.arrival import Arrival
+from acpc_lab.watching.arrivals import Arrival
 from acpc_lab.watching.watch import Listener, ScoredCheckpoint, Watch
 
 __all__ = ["Arrival", "Listener", "ScoredCheckpoint", "Watch"]

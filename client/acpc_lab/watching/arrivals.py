@@ -115,7 +115,8 @@ class Arrivals:
             if self._is_below(one) and item_of(self._spec, ref) is not None:
                 self._meant[ref] = one
         self._tell_of_others(found)
-        still = {ref for ref, one in self._meant.items() if _stamp(before.get(ref)) == one.stamp}
+        meant = self._meant.items()
+        still = {ref for ref, one in meant if ref in before and before[ref].stamp == one.stamp}
         self.moving = not before.keys() == self._meant.keys() == still
         arrived = []
         for ref in still:

@@ -1,6 +1,7 @@
 """The folder of a sweep: whatever a crash or an earlier release leaves of it is gone on with."""
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -200,7 +201,15 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(
 
 
 def test_a_watch_goes_on_where_it_was(kept: Path, party: JobParty, target: str) -> None:
-    """Nothing that was scored is scored again, although the files have other times now."""
-    acpc = acpc_command("watch", kept / "checkpoints", "--sweep", kept / "seen.yaml", "--once")
+    """Nothing that was scored is scored again: the server says what the files hold."""
+    party.listing.clear()
+    for file in (kept / "checkpoints").rglob("*.pt"):
+        parts = (file.with_name("config.json"), file)
+        content = hashlib.sha256(b"".join(hashlib.sha256(x.read_bytes()).digest() for x in parts))
+        name = str(file.parent.relative_to(kept / "checkpoints"))
+        party.write(name, file.name)
+        party.written[name, file.name] = ("now", content.hexdigest(), "")
+    acpc = acpc_command("watch", "--sweep", kept / "seen.yaml", "--once", "--interval", "0.1")
     ended = acpc(code=5, ACPC_TARGET=target)
+    assert len(party.written) == 3
     assert party.jobs == {} and "nothing was judged" in ended.stderr
