@@ -17,10 +17,11 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
     parse,
+    to_plain,
 )
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AnchorPreview, Score
+from acpc_client import AnchorPreview, Result, Score, ScoreRequest, save_result
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.report import ReportData
 from acpc_lab.sweeps import Cell, CellResult, SweepFolder, SweepPlan
@@ -158,6 +159,15 @@ def judged(
             evidence=evidence(verdict.ir_relative, subject.sr) if sure and reference else None,
         )
     )
+
+
+def saved(path: Path, score: Score, shift: str = "blur:15") -> Path:
+    """Keeps a score with what was asked, as ``acpc score --out`` does."""
+    reference = score.reference and score.reference.checkpoint
+    anchors = DatasetAnchors("two-room.h5", "two-room.yaml")
+    asked = ScoreRequest(score.checkpoint.checkpoint, anchors, parse(shift), reference=reference)
+    save_result(Result("score", score, to_plain(asked), "operations/1"), path)
+    return path
 
 
 def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:

@@ -15,7 +15,6 @@ from typing import Any
 
 from acpc.contract import changed, from_plain, to_plain
 from acpc_client import (
-    CheckpointRef,
     DatasetAnchors,
     Result,
     Score,
@@ -98,38 +97,10 @@ class Cell(ScoreRequest):
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def recipe(request: ScoreRequest) -> str:
-    """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
-    if request.shift is None:
-        return ""
-    anchors = request.anchors or ""
-    protocol = to_plain(changed(request.protocol))
-    document: dict[str, Any] = {
-        "checkpoints": [_named(request.checkpoint)],
-        "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),
-        "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
-        "seeds": [protocol.pop("seed", 0)],
-        "protocol": protocol,
-        "thresholds": changed(request.thresholds),
-        "evidence": changed(request.evidence),
-        "numeric_mode": request.numeric_mode.name.lower(),
-    }
-    if request.reference is not None:
-        document["reference"] = _named(request.reference)
-    if request.until_decided is not None:
-        document["until_decided"] = request.until_decided.batch
-    return again(document)
-
-
 def again(document: Mapping[str, Any]) -> str:
     """The text of a sweep file without its name: under it the server would find the old jobs."""
     kept = {key: value for key, value in document.items() if key != "name"}
     return json.dumps(kept, indent=2, ensure_ascii=False)
-
-
-def _named(checkpoint: CheckpointRef) -> dict[str, str]:
-    named = {"name": checkpoint.name}
-    return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})
 
 
 def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
