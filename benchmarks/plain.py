@@ -1,6 +1,6 @@
 """CertifyPool and ComparePair beside two plain scripts: processor time of all, in turns.
 
-    python benchmarks/plain.py [--rounds 24] [--calls 20] [--out build/benchmarks/plain.json]
+    python benchmarks/plain.py [--rounds 24] [--calls 20] [--compiles now] [--out FILE]
 
 A plain script is what a user would write without the product: it draws a noisy view, encodes
 history, view and goal in one batch, rolls the pool out and takes costs and distances. It computes
@@ -25,12 +25,13 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 from acpc.contract import GaussianNoise
-from acpc_client import AcpcClient
+from acpc_client import AcpcClient, PairComparison
 from common import CHECKPOINTS, Spent, alternated, run, spent
 from ordinary import OrdinaryModel
 from server_process import ServerProcess
 from torch import Tensor
 from torch.nn import functional as F
+from waiting import wait_until
 
 MODEL, SIGMA, ELITES, PAIR_STEPS = "two-room-augmented", 0.08, 8, 8
 MEAN = torch.tensor([0.485, 0.456, 0.406])[:, None, None]
@@ -277,14 +278,18 @@ def quartiles(values: list[float]) -> dict[str, float]:
 
 def report(
     rounds: int = 24, calls: int = 20, checkpoints: Path = CHECKPOINTS, checkpoint: str = MODEL,
-    options: str = "",
+    compiles: str = "off", options: str = "",
 ) -> dict[str, Any]:  # fmt: skip
-    """So many rounds of so many calls; ``options`` are ACPC_* variables of the server, A=1,B=2."""
+    """So many rounds of so many calls, by eager steps, or compiled ones (``--compiles now``).
+
+    ``options`` are ACPC_* variables of the server, A=1,B=2.
+    """
     torch.set_num_threads(1)
     folder = checkpoints / checkpoint
     rng, plain = np.random.default_rng(0), PlainModel(folder)
     pools, pairs = partial(pool_input, plain, rng), partial(pair_input, plain, rng)
-    environment = dict(one.split("=") for one in options.split(",") if one)
+    environment = {"ACPC_COMPILE": compiles}
+    environment |= dict(one.split("=") for one in options.split(",") if one)
     with tempfile.TemporaryDirectory() as name:
         (Path(name) / "data").mkdir()
         folders = Path(checkpoints), Path(name) / "data", Path(name) / "state"
@@ -297,13 +302,15 @@ def report(
                 answer = client.certify_pool(checkpoint, **given, **noise, elite_count=ELITES)
                 return answer.clean_costs
 
-            def pair(given: dict[str, Any]) -> object:
+            def pair(given: dict[str, Any]) -> PairComparison:
                 return client.compare_pair(checkpoint, **given, **noise)
 
             models: dict[str, Model] = {"best": plain, "ordinary": OrdinaryModel(folder)}
             for model in models.values():
                 given = pools()
                 np.testing.assert_allclose(plain_pool(model, given)[0][0], pool(given), rtol=1e-3)
+            if compiles == "now":  # each call looks whether it is there
+                wait_until(lambda: pair(pairs()).receipt.program == "inductor", seconds=900)
             measure = partial(beside, pid=server.pid, rounds=rounds, calls=calls)
             by_pool = {name: partial(plain_pool, model) for name, model in models.items()}
             by_pair = {name: partial(plain_pair, model) for name, model in models.items()}

@@ -20,9 +20,16 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from acpc.contract import AnchorSource, CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol
+from acpc.contract import (
+    AnchorArrays,
+    AnchorSource,
+    CheckpointRef,
+    GaussianNoise,
+    NumericMode,
+    ScoreProtocol,
+)
 from acpc.datasets import median_split_labels
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel, rollout
 from acpc_server.models.loader import load_checkpoint
@@ -46,12 +53,12 @@ HISTORY, HORIZON, DRAWS, SIGMA = 3, 8, 5, 0.08
 WARM = 4  # anchors
 
 
-def make_anchors(count: int, side: int) -> AnchorBatch:
+def make_anchors(count: int, side: int) -> Anchors:
     """Windows of smooth random frames; the arithmetic does not care what they show."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (count, HISTORY + HORIZON, side // 16, side // 16, 3), np.uint8)
     states = rng.standard_normal((count, 4))
-    return AnchorBatch(
+    arrays = AnchorArrays(
         history=HISTORY,
         frames=coarse.repeat(16, axis=2).repeat(16, axis=3),
         action_blocks=rng.standard_normal((count, HISTORY + HORIZON - 1, 10)).astype(np.float32),
@@ -60,10 +67,11 @@ def make_anchors(count: int, side: int) -> AnchorBatch:
         anchor_ids=np.arange(count, dtype=np.int64),
         trajectory_ids=np.arange(count, dtype=np.int64),
     )
+    return Anchors(arrays)
 
 
 def server_path(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, plan: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors, plan: ScoreSpec
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
@@ -78,9 +86,7 @@ def server_path(
 
 
 @torch.inference_mode()
-def straightforward_path(
-    model: FrozenWorldModel, anchors: AnchorBatch, batch: int
-) -> dict[str, float]:
+def straightforward_path(model: FrozenWorldModel, anchors: Anchors, batch: int) -> dict[str, float]:
     """For every draw, encode every frame of the clean-future window again and roll out again."""
     size = model.card.image_size
     blocks = torch.from_numpy(anchors.action_blocks).to(model.device)
@@ -122,7 +128,7 @@ def straightforward_path(
     return {"ir_raw": ir_raw, "sr": screening.separation_rate(distance, ir_raw, 0.1)}
 
 
-def count_flops(model: FrozenWorldModel, anchors: AnchorBatch) -> dict[str, float]:
+def count_flops(model: FrozenWorldModel, anchors: Anchors) -> dict[str, float]:
     """FLOPs of one encoded frame and one rollout; attention is spelled out to be counted."""
     size = model.card.image_size
     frames = to_model_input(torch.from_numpy(anchors.frames[0, :2]), size).to(model.device)
@@ -176,7 +182,7 @@ def measure_server(count: int, size: Size, device: str, mode: int) -> dict[str, 
     model = load_model(device, size)
     result: dict[str, Any] = {}
 
-    def job(anchors: AnchorBatch) -> Callable[[], None]:
+    def job(anchors: Anchors) -> Callable[[], None]:
         plan = ScoreSpec(
             checkpoint=CheckpointRef(name="model", weights="weights.pt", digest=model.card.digest),
             reference=None,

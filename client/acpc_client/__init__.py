@@ -13,11 +13,11 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "acpc.contract": """
-        AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues ApplyTo CHOICES CemBudget
-        CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore CheckpointState
-        CleanGaps Composition CostReduction DatasetAnchors DatasetFile DestroyedActions
-        DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence EvidenceOptions Fit
-        FitCause FitOutcome GeometryStudy GivenViews Interval IrSummary JobState
+        AnchorArrays AnchorContents AnchorPreview AnchorSample AnchorSet AnchorValues ApplyTo
+        CHOICES CemBudget CemReturn CertifiedSeverity Checkpoint CheckpointRef CheckpointScore
+        CheckpointState CleanGaps Composition CostReduction DatasetAnchors DatasetFile
+        DestroyedActions DistanceTerm Doubt DrawsBound DriftStudy ErrorDrift Evidence
+        EvidenceOptions Fit FitCause FitOutcome GeometryStudy GivenViews Interval IrSummary JobState
         LoadedCheckpoint Look LookStop
         ModelCard Norm NumericMode Objective Outcome PairComparison PairResult PairedIteration
         PairedPlan PairedPlans PartnerPast Perturbation PlannerStudy PoolCertificate
@@ -25,11 +25,10 @@ NAMES = {
         SampledPool Score ScoreProtocol ScoreRequest SelectionCertificate SensitivityStudy
         SequentialLooks SkipReason SoftmaxBounds Study TaskSummary Thresholds Timing
         UntilDecided Verdict ViewCertificate judge_again parse parse_grid severities_up_to
-        severity_grid""",
+        severity_grid digest_of""",
     "acpc_client": "errors",
     "absence": "Absence",
     "aio": "AsyncAcpcClient AsyncPlanSession AsyncScoreJob AsyncStudyJob",
-    "anchor_arrays": "AnchorArrays digest_of",
     "calls": """
         CallOptions CertifyOptions Pair PairOptions PairedOptions PlannerOptions PoolOptions
         ScoreOptions ViewOptions""",
@@ -47,26 +46,25 @@ NAMES = {
 }
 if TYPE_CHECKING:  # what the table says, for type checkers
     from acpc.contract import (
-        CHOICES, AnchorContents, AnchorPreview, AnchorSample, AnchorSet, AnchorValues, ApplyTo,
-        CemBudget, CemReturn, CertifiedSeverity, Checkpoint, CheckpointRef, CheckpointScore,
-        CheckpointState, CleanGaps, Composition, CostReduction, DatasetAnchors, DatasetFile,
-        DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy, ErrorDrift, Evidence,
-        EvidenceOptions, Fit, FitCause, FitOutcome, GeometryStudy, GivenViews, Interval,
-        IrSummary, JobState, LoadedCheckpoint, Look, LookStop, ModelCard, Norm, NumericMode,
-        Objective, Outcome,
+        CHOICES, AnchorArrays, AnchorContents, AnchorPreview, AnchorSample, AnchorSet,
+        AnchorValues, ApplyTo, CemBudget, CemReturn, CertifiedSeverity, Checkpoint,
+        CheckpointRef, CheckpointScore, CheckpointState, CleanGaps, Composition, CostReduction,
+        DatasetAnchors, DatasetFile, DestroyedActions, DistanceTerm, Doubt, DrawsBound, DriftStudy,
+        ErrorDrift, Evidence, EvidenceOptions, Fit, FitCause, FitOutcome, GeometryStudy, GivenViews,
+        Interval, IrSummary, JobState, LoadedCheckpoint, Look, LookStop, ModelCard, Norm,
+        NumericMode, Objective, Outcome,
         PairComparison, PairedIteration, PairedPlan, PairedPlans, PairResult, PartnerPast,
         Perturbation, PlannerStudy, PoolCertificate, PoolChoice, Population,
         PopulationEvidence, Progress, Reading, Receipt, Record, Registered, SampledPool,
         Score, ScoreProtocol, ScoreRequest, SelectionCertificate, SensitivityStudy,
         SequentialLooks, SkipReason, SoftmaxBounds, Study, TaskSummary, Thresholds, Timing,
         UntilDecided, Verdict, ViewCertificate, judge_again, parse, parse_grid,
-        severities_up_to, severity_grid,
+        severities_up_to, severity_grid, digest_of,
     )  # fmt: skip
     from acpc.contract.perturbations import *
     from acpc_client import errors
     from acpc_client.absence import Absence
     from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
-    from acpc_client.anchor_arrays import AnchorArrays, digest_of
     from acpc_client.calls import (
         CallOptions, CertifyOptions, Pair, PairedOptions, PairOptions, PlannerOptions,
         PoolOptions, ScoreOptions, ViewOptions,

@@ -8,11 +8,10 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from acpc.contract import SMALL_ARRAYS, AnchorSet, Array, write_tensor
+from acpc.contract import SMALL_ARRAYS, AnchorArrays, AnchorSet, Array, digest_of, write_tensor
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.tensor_pb2 import Tensor
 
-from acpc_client.anchor_arrays import AnchorArrays, digest_of
 from acpc_client.calls import methods
 from acpc_client.errors import AcpcError, DataLoss
 from acpc_client.results import UploadProgress

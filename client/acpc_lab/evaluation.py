@@ -1,48 +1,20 @@
 """Closed-loop evaluation: what a planner achieves through a checkpoint, as rows for the studies.
 
-A world is plugged in as a ``ClosedLoop``. ``evaluate_all`` runs it for every checkpoint and shift,
-and ``sweep_rows`` and ``shift_rows`` put its successes beside IR and SR, as the threshold and the
+``sweep_rows`` and ``shift_rows`` put its successes beside IR and SR, as the threshold and the
 cross-shift study take them. docs/studies/closed-loop.md shows it.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Protocol
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Annotated, Any
 
-from acpc_client import CheckpointRef, Identity, Perturbation, Score, write_whole
+from acpc_client import Identity, Perturbation, Score
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies import LevelRows, ShiftRows, StudyCheckpoint, SweepRows
-from acpc_lab.tables import Column, Integers, Texts, read_rows, to_csv
-
-SEEDS = (42, 43, 44)
-"""Evaluation seeds of the paper, section "Models, Tasks, and Evaluation"."""
-EPISODES = 100
-"""Episodes of each seed in the paper."""
-
-
-class ClosedLoop(Protocol):
-    """A world in which a planner acts through a frozen checkpoint: the plug-in.
-
-    The shift is applied to what the planner observes; goals stay clean. Starts, goals and random
-    numbers depend on the seed alone, so that all checkpoints and shifts meet the same episodes.
-    """
-
-    def evaluate(
-        self, checkpoint: CheckpointRef, shift: Perturbation, seeds: Sequence[int], episodes: int
-    ) -> Sequence[int]:
-        """Counts the episodes of each seed that reach the goal.
-
-        Args:
-            checkpoint: The frozen world model to plan through.
-            shift: Visual change of the observations; ``Identity`` for none.
-            seeds: Evaluation seeds.
-            episodes: Episodes of each seed.
-        """
-        ...
+from acpc_lab.tables import Column, Integers, Texts
 
 
 class SuccessRows(LevelRows):
@@ -53,57 +25,6 @@ class SuccessRows(LevelRows):
     seed: Annotated[Integers, Column("evaluation seed", low=0)]
     episodes: Annotated[Integers, Column("episodes of the seed", low=1)]
     successes: Annotated[Integers, Column("episodes that reach the goal", low=0)]
-
-
-def evaluate_all(
-    loops: Callable[[str], ClosedLoop],
-    checkpoints: Sequence[StudyCheckpoint],
-    shifts: Iterable[Perturbation],
-    path: Path,
-    *,
-    seeds: Sequence[int] = SEEDS,
-    episodes: int = EPISODES,
-) -> SuccessRows:
-    """Evaluates every checkpoint on clean observations and under every shift.
-
-    Rows are written after each checkpoint and shift; the same call resumes an interrupted one.
-
-    Args:
-        loops: The world of a task, by the task's name.
-        checkpoints: What to plan through.
-        shifts: Visual changes; clean observations come first in any case.
-        path: CSV file of the rows.
-        seeds: Evaluation seeds.
-        episodes: Episodes of each seed.
-
-    Returns:
-        All rows of the file.
-
-    Raises ArgumentError: The file holds other rows, or a world answers with impossible successes.
-    """
-    columns: dict[str, list[Any]] = {field.name: [] for field in SuccessRows.fields()}
-    if path.exists():
-        columns = read_rows(path, SuccessRows).columns()
-    done = set(zip(*list(columns.values())[:-1], strict=True))  # all but the successes
-    for row in checkpoints:
-        name = "/".join(part for part in (row.checkpoint.name, row.checkpoint.weights) if part)
-        for shift in dict.fromkeys((Identity(), *shifts)):
-            where = (row.task, row.run, row.level, name, str(shift))
-            left = [seed for seed in seeds if (*where, seed, episodes) not in done]
-            if not left:
-                continue
-            found = loops(row.task).evaluate(row.checkpoint, shift, left, episodes)
-            if len(found) != len(left) or not all(0 <= count <= episodes for count in found):
-                raise ArgumentError(
-                    "successes",
-                    f"{row}: found {list(found)}, wanted {len(left)} counts of 0 to {episodes}",
-                )
-            for seed, count in zip(left, found, strict=True):
-                cells = (*where, seed, episodes, int(count))
-                for column, value in zip(columns.values(), cells, strict=True):
-                    column.append(value)
-            write_whole(path, to_csv(SuccessRows.of(columns)).encode())
-    return SuccessRows.of(columns)
 
 
 Scores = Iterable[tuple[StudyCheckpoint, Score]]

@@ -25,7 +25,7 @@ THREADS = 4  # episodes whose pools the server may put into one batch
 
 
 class TwoRooms:
-    """A ``ClosedLoop`` of ``acpc_lab.evaluation``.
+    """A world in which a planner acts through a served checkpoint.
 
     The shift is drawn by the server, from the evaluation seed, the episode and the plan.
     """

@@ -22,7 +22,7 @@ from acpc_server.engine import (
     choose_device,
     device_name,
     report_memory,
-    turn_off_failing,
+    require_device,
 )
 from acpc_server.errors import AcpcError, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
@@ -207,12 +207,13 @@ class Server:
     def start(self) -> None:
         """Resume jobs, then listen.
 
-        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used.
+        Raises FailedPrecondition: The job record, a port or the TLS files cannot be used;
+        DeviceFailed: The device fails its self-test.
         """
         settings = self._settings
         start_traces()
         options.warn_of_exposure(settings)
-        turn_off_failing(self._device, self.metrics)
+        require_device(self._device)
         self._preload([name for name in settings.preload.split(",") if name])
         self.health.watch(self._probes.moved)
         self._jobs.start()

@@ -11,10 +11,16 @@ import sys
 from contextlib import suppress
 from typing import NoReturn
 
+import structlog
+
 from acpc_server.app import Server, Signals, wait_for_signal
+from acpc_server.errors import DeviceFailed
 from acpc_server.observe import configure_logs
 from acpc_server.options import raise_open_files
 from acpc_server.settings import Settings
+from acpc_server.watchdog import DEVICE_FAILED
+
+log = structlog.get_logger("acpc.app")
 
 # A thread that has the interpreter gives it up to another so soon. By default it is 5 ms, for which
 # each operation of a request's device call may wait for a thread of a job.
@@ -27,7 +33,7 @@ _M_MMAP_THRESHOLD = -3  # of malloc.h
 
 
 def serve_until_stopped(settings: Settings) -> NoReturn:
-    """Serve until a signal or a failure ends it; exits the process.
+    """Serve until a signal or a failure ends it; exits the process, with 70 for a failed device.
 
     Raises FailedPrecondition: The server cannot be built or started.
     """
@@ -47,7 +53,11 @@ def serve_until_stopped(settings: Settings) -> NoReturn:
 
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a hang-up never ends the process
     server = Server(settings, on_leave=leave)
-    server.start()
+    try:
+        server.start()
+    except DeviceFailed as error:
+        log.error("failed", why=error.message, exit_code=DEVICE_FAILED)
+        sys.exit(DEVICE_FAILED)
     # These objects stay; scanning them for garbage later would pause all calls.
     gc.collect()
     gc.freeze()

@@ -128,7 +128,7 @@ class Settings(BaseSettings):
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
     latent_cache_mib: int = Field(256, ge=0)
-    """cached latents of recent frames, MiB; 0 keeps none"""
+    """cached latents of recent requests, MiB; 0 keeps none"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first, and a file that takes more
     than half is not loaded"""

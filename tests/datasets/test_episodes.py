@@ -65,11 +65,12 @@ def test_windows_come_from_these_episodes_alone(path: Path, where: str) -> None:
     task = parse_task("t.yaml", text.encode())
     with Hdf5Dataset.open(path, "a.h5") as dataset:
         found = draw_windows(dataset, task, source, history=2, horizon=3)
-    assert set(found.trajectory_ids.tolist()) == {4, 6}
+    trajectories = found.anchors.trajectory_ids
+    assert set(trajectories.tolist()) == {4, 6}
     span = 15
     assert found.windows == (EPISODES[4] - span + 1) + (EPISODES[6] - span + 1)
-    starts = found.frame_rows[:, 0] - np.cumsum((0, *EPISODES))[found.trajectory_ids]
-    assert (starts >= 0).all() and (starts + span <= np.array(EPISODES)[found.trajectory_ids]).all()
+    starts = found.frames.rows[:, 0] - np.cumsum((0, *EPISODES))[trajectories]
+    assert (starts >= 0).all() and (starts + span <= np.array(EPISODES)[trajectories]).all()
 
 
 def write_rows(path: Path, episode: np.ndarray, step: np.ndarray | None, name: str) -> None:

@@ -62,12 +62,12 @@ LOW, HIGH = np.percentile(HELD, [1, 99], axis=0)
 )  # fmt: skip
 def test_blocks_are_normalised_as_the_task_says(path: Path, words: str, formula: Any) -> None:
     found, usual = drawn(path, task(words)), drawn(path, task())
-    assert found.anchor_ids.tolist() == usual.anchor_ids.tolist()
+    assert found.anchors.anchor_ids.tolist() == usual.anchors.anchor_ids.tolist()
     wanted = []
-    for rows in found.frame_rows:
+    for rows in found.frames.rows:
         actions = formula(ACTIONS[rows[0] : rows[0] + SKIP * (HISTORY + HORIZON - 1)])
         wanted.append(np.nan_to_num(actions).reshape(HISTORY + HORIZON - 1, -1))
-    np.testing.assert_allclose(found.action_blocks, np.stack(wanted), rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(found.anchors.action_blocks, np.stack(wanted), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize(

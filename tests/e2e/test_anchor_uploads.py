@@ -19,9 +19,8 @@ import wire
 from acpc.contract import AnchorSample, DatasetAnchors
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
-from acpc_client import AnchorSet, errors
+from acpc_client import AnchorArrays, AnchorSet, errors
 from acpc_client.aio.client import AsyncAcpcClient
-from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.results import UploadProgress
 from acpc_client.sync.client import AcpcClient
 from cutting_proxy import CuttingProxy

@@ -4,6 +4,7 @@
 """
 
 import resource
+import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import grpc
 import numpy as np
+import processes
 import pytest
 from acpc.v1 import diagnostic_service_pb2_grpc
 from acpc_server.app import SERVICES
@@ -87,6 +89,24 @@ def test_a_device_that_fails_or_hangs_takes_the_server_out(
         events = [str(line["event"]) for line in server.process.log()]
         assert any(written in event for event in events)
         assert server.process.bugs() == []
+
+
+BROKEN = """
+import torch
+from torch.nn import functional
+right = functional.linear
+functional.linear = lambda x, *given: right(x, *given) * (1 + (x.dtype is torch.float32) / 100)
+from acpc_server.cli import main
+main()
+"""
+
+
+def test_a_device_that_is_broken_at_the_start_serves_nobody(faulty: FaultyWorld) -> None:
+    command = [sys.executable, "-c", BROKEN, *faulty.server("broken").command[1:]]
+    done = processes.run(command, check=False, imported="acpc-server", seconds=GENEROUS_SECONDS)
+    assert done.returncode == DEVICE_FAILED
+    assert "fails its self-test: fp32 is off by" in done.stderr.splitlines()[-1]
+    assert "serving" not in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("fault", ["bug", "exit"])

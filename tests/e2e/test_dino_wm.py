@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import numpy_reference as metrics
@@ -21,11 +22,11 @@ from acpc.contract import (
 )
 from acpc_client.errors import InvalidArgument
 from acpc_client.sync.client import AcpcClient
+from loaded_model import LoadedModel
 from planning_world import certify
-from prejepa_reference import PreJepaReference
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
-from public_prejepa import TINY, public_prejepa, write_prejepa
+from public_prejepa import TINY, Sizes, public_prejepa, write_prejepa
 from served_world import served
 from test_score_agreement import TOLERANCE, worst
 from waiting import GENEROUS_SECONDS
@@ -69,9 +70,15 @@ def normal(*shape: int) -> NDArray[np.float32]:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
-    """From uint8 frames and proprioception to bounds, in NumPy loops that share no code."""
-    model = PreJepaReference.of(TINY, public_prejepa(TINY))
+def written(folder: Path, sizes: Sizes) -> LoadedModel:
+    """The network, which has the public classes' numbers, in float64."""
+    write_prejepa(folder, sizes, public_prejepa(sizes))
+    return LoadedModel.of(folder)
+
+
+def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient, tmp_path: Path) -> None:
+    """From uint8 frames and proprioception to bounds."""
+    model = written(tmp_path / "dino", TINY)
     history, view, proprio = frames(2), frames(1, 2), normal(2, 4)
     blocks, goal, goal_proprio = normal(1 + 3, 6), frames(), normal(4)
     seen = model.beside(proprio)
@@ -124,14 +131,14 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient) -> None:
     assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)
 
 
-def test_ir_and_sr_are_the_papers(client: AcpcClient) -> None:
+def test_ir_and_sr_are_the_papers(client: AcpcClient, tmp_path: Path) -> None:
     """Of a checkpoint without proprioception."""
     source = dataclasses.replace(SOURCE, task="bare.yaml")
     anchors = score_reference.draw_anchors(
         COLUMNS, history=3, horizon=2, count=12, seed=9101, frameskip=3
     )
     wanted = score_reference.score(
-        PreJepaReference.of(BARE, public_prejepa(BARE)), anchors, NOISE.to_spec(),
+        written(tmp_path / "bare", BARE), anchors, NOISE.to_spec(),
         history=3, draws=2, seed=PROTOCOL.seed,
     )  # fmt: skip
     job = client.score_checkpoint("bare", source, NOISE, protocol=PROTOCOL)

@@ -56,7 +56,7 @@ def test_both_methods_take_the_directions_of_the_set(
         frames=anchors.frames[:, EARLY:],
         blocks=anchors.action_blocks[:, EARLY:].astype(np.float64),
     )
-    model, given = world.reference("lewm", loops=False), StudyAnchors(seen, [], HISTORY)
+    model, given = world.reference("lewm"), StudyAnchors(seen, [], HISTORY)
     along = [x[:, EARLY:].astype(np.float64) for x in anchors.directions["light:1"]]
     rows = study_reference.sensitivity_rows(
         model, given, probes=2, seed=0, step=0.02, directions=along

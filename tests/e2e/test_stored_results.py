@@ -96,12 +96,9 @@ def test_a_result_comes_out_again_until_something_changes(
     held["anchor_values"]["radius"][3] += 1e-7
     (changed := tmp_path / "changed.json").write_text(json.dumps(document))
     told = acpc("verify", changed, code=1)
-    assert "answer.checkpoint.ir_raw" in told.stdout and "1 of 40 differ" in told.stdout
-    assert "numbers alone differ: --within 2e-06" in told.stderr
+    assert "first difference: answer.checkpoint.ir_raw: found " in told.stderr
+    assert "2 of " in told.stderr and "differ, by 1e-06 at most: see --within" in told.stderr
     assert acpc("verify", changed, "--within", "1e-5").stdout.startswith("OK: ")
-    held["ir_raw"] = 9.0
-    changed.write_text(json.dumps(document))
-    assert "numbers alone" not in acpc("verify", changed, code=1).stderr, "which is no rounding"
     for form in ("table", "wide"):
         assert "seconds by phase" in acpc("show", "job", "latest", "-o", form).stdout
     weights = demo.root / "checkpoints" / GOOD / "weights.pt"
@@ -109,9 +106,9 @@ def test_a_result_comes_out_again_until_something_changes(
     try:
         shutil.copy(demo.root / "checkpoints" / BASE / "weights.pt", weights)
         told = acpc("verify", stored, "--within", 1, "-o", "json", code=1)
-        names = [change["what"] for change in json.loads(told.stdout)["changes"]]
-        assert "receipt.checkpoint_digest" in names and "answer.verdict.outcome" in names
-        assert "receipt.anchors_digest" not in names
+        found = json.loads(told.stdout)
+        assert found["difference"].startswith("answer.checkpoint.checkpoint.digest: ")
+        assert found["differ"] > 1 and found["largest_difference"] is None
     finally:
         weights.write_bytes(kept)
     save_result(job.result(), tmp_path / "bare.json")

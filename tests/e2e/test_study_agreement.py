@@ -40,7 +40,7 @@ Study = DriftStudy | GeometryStudy | PlannerStudy | SensitivityStudy
 
 @pytest.fixture(scope="module")
 def model(world: ServedWorld) -> ReferenceModel:
-    return world.reference("lewm", loops=False)
+    return world.reference("lewm")
 
 
 @pytest.fixture(scope="module")

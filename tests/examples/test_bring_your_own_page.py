@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from acpc_server.models import load_checkpoint
+from acpc_server.models import check_model, load_checkpoint
 from example_scripts import EXAMPLES, install
 
 SOURCE = EXAMPLES / "bring_your_own"
@@ -53,6 +53,7 @@ def test_the_checkpoints_are_made_by_their_script(
     kept = load_checkpoint(SOURCE / "checkpoints", "conv-base", device=torch.device("cpu"))
     assert made.card.parameter_count == kept.card.parameter_count
     assert made.card.digest != kept.card.digest
+    assert not any(check_model(kept).values())
     for name in ("conv-base", "conv-augmented"):
         config = json.loads((SOURCE / "checkpoints" / name / "config.json").read_text())
         assert config == json.loads((tmp_path / "out" / "conv-base" / "config.json").read_text())

@@ -2,12 +2,13 @@
 
 import dataclasses
 import zlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from acpc.contract import AnchorArrays
 from acpc.datasets import draw_windows
-from acpc_server.data import AnchorBatch, batch_of
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, SetInfo, UploadHeader
 from acpc_server.observe import Metrics
 
@@ -29,8 +30,9 @@ EXTRAS = {
 
 def anchors(
     count: int = COUNT, seed: int = 0, *, history: int = HISTORY, horizon: int = HORIZON,
-    size: tuple[int, int] = (12, 9), block: int = 4, **changed: np.ndarray,
-) -> AnchorBatch:  # fmt: skip
+    size: tuple[int, int] = (12, 9), block: int = 4, extras: Mapping[str, np.ndarray] = {},
+    **changed: np.ndarray,
+) -> AnchorArrays:  # fmt: skip
     rng, steps = np.random.default_rng(seed), history + horizon
     arrays = {
         "frames": rng.integers(0, 256, (count, steps, *size, 3), np.uint8),
@@ -39,23 +41,16 @@ def anchors(
         "labels": rng.integers(0, 2, count),
         "anchor_ids": rng.permutation(count),
         "trajectory_ids": np.arange(count) // 3,
+        **extras,
         **changed,
     }
-    return AnchorBatch(history=history, **arrays)
+    return AnchorArrays.of(history, arrays)
 
 
-def drawn_anchors(*given: Any, **options: Any) -> AnchorBatch:
+def drawn_anchors(*given: Any, **options: Any) -> AnchorArrays:
     """Anchors of an open dataset, drawn as ``draw_windows`` does, in memory."""
-    return batch_of(draw_windows(*given, **options))
-
-
-def part(batch: AnchorBatch, start: int, stop: int) -> AnchorBatch:
-    return AnchorBatch(
-        history=batch.history,
-        frames=batch.frames[start:stop],
-        **batch.small_arrays(start, stop),
-        arrays={name: array[start:stop] for name, array in batch.arrays.items()},
-    )
+    drawn = draw_windows(*given, **options).anchors
+    return drawn.part(0, len(drawn))
 
 
 def header(request_id: str = "mine", **changed: object) -> UploadHeader:
@@ -68,12 +63,12 @@ def store(root: Path, **limits: float) -> AnchorStore:
 
 
 def put(
-    where: AnchorStore, batch: AnchorBatch, said: UploadHeader, cut: int = 4, packed: bool = False
+    where: AnchorStore, batch: AnchorArrays, said: UploadHeader, cut: int = 4, packed: bool = False
 ) -> SetInfo:
     with where.upload(said) as upload:
-        for start in range(upload.next_offset, batch.count, cut):
-            shard = part(batch, start, min(start + cut, batch.count))
-            large = {"frames": shard.frames, **shard.arrays} if packed else {}
+        for start in range(upload.next_offset, len(batch), cut):
+            shard = batch.part(start, min(start + cut, len(batch)))
+            large = {"frames": shard.frames, **shard.extras} if packed else {}
             upload.append(shard, {name: zlib.compress(array) for name, array in large.items()})
         return upload.finish()
 

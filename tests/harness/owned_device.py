@@ -25,6 +25,10 @@ class OwnedDevice:
         return self.encode(PlainModel(before), frames(1.0, count))  # type: ignore[arg-type]
 
     def encode(
-        self, model: PlainModel, given: Tensor, priority: Priority = Priority.INTERACTIVE
+        self,
+        model: PlainModel,
+        given: Tensor,
+        priority: Priority = Priority.INTERACTIVE,
+        mode: NumericMode = NumericMode.FP32,
     ) -> Tensor:
-        return self.engine.encode(model, given, RequestContext(priority), NumericMode.FP32)
+        return self.engine.encode(model, given, RequestContext(priority), mode)

@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 from acpc.contract import AcpcError
-from acpc_client import AnchorArrays, DatasetAnchors
-from acpc_client.anchor_arrays import digest_of
+from acpc_client import AnchorArrays, DatasetAnchors, digest_of
 from acpc_lab.datasets import drawn_from
 from PIL import Image
 

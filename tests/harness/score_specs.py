@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 from acpc.contract import CheckpointRef, GaussianNoise, ScoreProtocol, VisualChange
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.encoding import AnchorSetSource
 from acpc_server.scoring import ScoreSpec
 from anchor_batches import anchors
@@ -23,13 +23,13 @@ def score_spec(shift: VisualChange = NOISE, *, count: int = 23, **protocol: obje
     )
 
 
-def score_anchors(spec: ScoreSpec, per_trajectory: int = 1) -> AnchorBatch:
+def score_anchors(spec: ScoreSpec, per_trajectory: int = 1) -> Anchors:
     """The anchors of a spec, for small checkpoints of the paper's kind."""
     count = spec.anchors.count
     made = anchors(count, 2, history=3, horizon=spec.protocol.horizon, size=(28, 28), block=10)
-    return replace(
-        made,
-        labels=np.arange(count) % 2,
-        anchor_ids=np.arange(100, 100 + count),
-        trajectory_ids=np.arange(count) // per_trajectory,
-    )
+    arrays = {
+        "labels": np.arange(count) % 2,
+        "anchor_ids": np.arange(100, 100 + count),
+        "trajectory_ids": np.arange(count) // per_trajectory,
+    }
+    return Anchors(replace(made, **arrays))

@@ -34,10 +34,10 @@ class ServedWorld:
         return ServerProcess(self.checkpoint_root, self.dataset_root, state, **flags)
 
     @staticmethod
-    def reference(name: str, *, loops: bool = True) -> ReferenceModel:
+    def reference(name: str) -> ReferenceModel:
         """Float64 forward of a small checkpoint."""
         family, seed = SMALL[name]
-        return ReferenceModel.of(public_config(family=family), seed, loops=loops)
+        return ReferenceModel.of(public_config(family=family), seed)
 
 
 @contextmanager

@@ -1,13 +1,10 @@
 """dino_wm's DINO-WM in float64, as its source describes it, and the tensors of a tiny DINOv2."""
 
-import math
 from dataclasses import dataclass
 
 import torch
-from jepa_reference import cubic
-from jepa_torch_reference import State, attend, linear, norm
+from jepa_reference import State, attend, embedded, feed_forward, later, linear, norm
 from torch import Tensor
-from torch.nn import functional as F
 
 DIM_HEAD = 64
 
@@ -72,17 +69,9 @@ class DinoWm:
 
     def encode(self, pixels: Tensor) -> Tensor:
         """Pixels (n, 3, side, side) in [0, 1] to patch tokens (n, patches, width)."""
-        frames = (pixels.double() - 0.5) / 0.5
         state, sizes = self.backbone, self.sizes
-        size, grid = sizes.patch, sizes.grid
-        rows = []
-        for i in range(grid):
-            for j in range(grid):
-                cut = frames[:, :, i * size : (i + 1) * size, j * size : (j + 1) * size]
-                product = torch.einsum("nchw,dchw->nd", cut, state["patch_embed.proj.weight"])
-                rows.append(product + state["patch_embed.proj.bias"])
-        x = torch.stack(rows, dim=1)
-        x = torch.cat([state["cls_token"].expand(len(x), -1, -1), x], dim=1) + self.positions()
+        names = ("patch_embed.proj.weight", "patch_embed.proj.bias", "cls_token", "pos_embed")
+        x = embedded((pixels.double() - 0.5) / 0.5, *(state[name] for name in names), more=0.1)
         eps = 1e-6
         for i in range(sizes.backbone_depth):
             block = f"blocks.{i}."
@@ -90,22 +79,10 @@ class DinoWm:
             q, k, v = linear(state, block + "attn.qkv", normed).chunk(3, dim=-1)
             mixed = attend(q, k, v, sizes.width // DIM_HEAD)
             x = x + state[block + "ls1.gamma"] * linear(state, block + "attn.proj", mixed)
-            inner = F.gelu(linear(state, block + "mlp.fc1", norm(state, block + "norm2", x, eps)))
-            x = x + state[block + "ls2.gamma"] * linear(state, block + "mlp.fc2", inner)
+            normed = norm(state, block + "norm2", x, eps)
+            hidden = feed_forward(state, block + "mlp.fc1", block + "mlp.fc2", normed)
+            x = x + state[block + "ls2.gamma"] * hidden
         return norm(state, "norm", x, eps)[:, 1:]
-
-    def positions(self) -> Tensor:
-        """Bicubic at the places that a scale of (grid + 0.1) / trained_grid gives."""
-        stored, n, grid = self.backbone["pos_embed"], self.sizes.trained_grid, self.sizes.grid
-        step = n / (grid + 0.1)
-        weights = torch.zeros(grid, n, dtype=torch.float64)
-        for i in range(grid):
-            place = (i + 0.5) * step - 0.5
-            for j in range(math.floor(place) - 1, math.floor(place) + 3):
-                weights[i, min(max(j, 0), n - 1)] += cubic(place - j)
-        square = stored[0, 1:].unflatten(0, (n, n))
-        resized = torch.einsum("ia,jb,abd->ijd", weights, weights, square)
-        return torch.cat([stored[:, :1], resized.flatten(0, 1)[None]], dim=1)
 
     def slot(self, name: str, values: Tensor) -> Tensor:
         """A slot's embedding of rows (..., inputs)."""
@@ -130,15 +107,12 @@ class DinoWm:
         """What the predictor makes of tokens (frames * patches, dim), causal between frames."""
         state, sizes = self.parts["predictor"], self.sizes
         x = x + state["pos_embedding"][0, : len(x)]
-        frame = torch.arange(len(x)) // sizes.grid**2
-        hidden = frame[None, :] > frame[:, None]
+        hidden = later(len(x), sizes.grid**2)
         for i in range(sizes.depth):
             layer = f"transformer.layers.{i}."
             normed = norm(state, layer + "0.norm", x, 1e-5)
-            q, k, v = (normed @ state[layer + "0.to_qkv.weight"].T).chunk(3, dim=-1)
-            mixed = attend(q, k, v, sizes.heads, hidden)
-            x = x + linear(state, layer + "0.to_out.0", mixed)
+            q, k, v = linear(state, layer + "0.to_qkv", normed).chunk(3, dim=-1)
+            x = x + linear(state, layer + "0.to_out.0", attend(q, k, v, sizes.heads, hidden))
             normed = norm(state, layer + "1.net.0", x, 1e-5)
-            inner = F.gelu(linear(state, layer + "1.net.1", normed))
-            x = x + linear(state, layer + "1.net.4", inner)
+            x = x + feed_forward(state, layer + "1.net.1", layer + "1.net.4", normed)
         return norm(state, "transformer.norm", x, 1e-5)

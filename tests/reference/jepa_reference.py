@@ -1,58 +1,42 @@
-"""LeWM and PLDM inference in float64 NumPy, written from their description, one token at a time.
+"""LeWM and PLDM inference in float64, written from their description.
 
 Takes the state dict under the 5.x transformer names and the config tree; shares no code with the
-server.
+server. In torch, for its derivatives; attention and resampling are written out.
 """
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-from acpc.arrays import NDArray
+import torch
+from torch import Tensor
+from torch.nn import functional as F
 
-Array = NDArray[np.float64]
-State = dict[str, Array]
-
-ERF = np.vectorize(math.erf, otypes=[np.float64])
+State = dict[str, Tensor]
 VIT_HEADS = {"tiny": 3, "small": 6, "base": 12}
 
 
-def gelu(x: Array) -> Array:
-    return 0.5 * x * (1 + ERF(x / math.sqrt(2)))
+def linear(state: State, name: str, x: Tensor) -> Tensor:
+    return F.linear(x, state[f"{name}.weight"], state.get(f"{name}.bias"))
 
 
-def silu(x: Array) -> Array:
-    return x / (1 + np.exp(-x))
+def norm(state: State, name: str, x: Tensor, eps: float) -> Tensor:
+    weight, bias = state[f"{name}.weight"], state[f"{name}.bias"]
+    return F.layer_norm(x, weight.shape, weight, bias, eps)
 
 
-def linear(state: State, name: str, x: Array) -> Array:
-    return x @ state[f"{name}.weight"].T + state.get(f"{name}.bias", np.float64(0))
+def attend(q: Tensor, k: Tensor, v: Tensor, heads: int, hidden: Tensor | None = None) -> Tensor:
+    """(tokens, inner) each; softmax of scaled scores, written out, of those not ``hidden``."""
+    q, k, v = (part.unflatten(-1, (heads, -1)).transpose(-2, -3) for part in (q, k, v))
+    scores = q @ k.transpose(-1, -2) / q.shape[-1] ** 0.5
+    if hidden is not None:
+        scores = scores.masked_fill(hidden, -torch.inf)
+    return (scores.softmax(-1) @ v).transpose(-2, -3).flatten(-2)
 
 
-def standardise(x: Array, eps: float) -> Array:
-    centred = x - x.mean(-1, keepdims=True)
-    return centred / np.sqrt((centred**2).mean(-1, keepdims=True) + eps)
-
-
-def layer_norm(state: State, name: str, x: Array, eps: float) -> Array:
-    return standardise(x, eps) * state[f"{name}.weight"] + state[f"{name}.bias"]
-
-
-def softmax(scores: Array) -> Array:
-    exponents = np.exp(scores - scores.max())
-    return exponents / exponents.sum()
-
-
-def attend(q: Array, k: Array, v: Array, heads: int, seen: Sequence[int]) -> Array:
-    """Scaled dot-product attention, head by head; query i sees the first ``seen[i]`` tokens."""
-    out, width = np.zeros_like(q), q.shape[1] // heads
-    for head in range(heads):
-        part = slice(head * width, (head + 1) * width)
-        for query, count in enumerate(seen):
-            weights = softmax(k[:count, part] @ q[query, part] / math.sqrt(width))
-            out[query, part] = weights @ v[:count, part]
-    return out
+def later(count: int, each: int = 1) -> Tensor:
+    """Which of ``count`` tokens, ``each`` a frame, lie in a later frame than another."""
+    frame = torch.arange(count) // each
+    return frame[None, :] > frame[:, None]
 
 
 def cubic(distance: float) -> float:
@@ -63,118 +47,120 @@ def cubic(distance: float) -> float:
     return a * t**3 - 5 * a * t**2 + 8 * a * t - 4 * a if t < 2 else 0.0
 
 
-def resize_matrix(old: int, new: int) -> Array:
-    """Bicubic resize of one axis, pixel centres at half integers, edges repeated."""
-    matrix = np.zeros((new, old))
+def resize_matrix(old: int, new: int, step: float) -> Tensor:
+    """Bicubic resize of one axis, places ``step`` apart at half integers, edges repeated."""
+    matrix = torch.zeros(new, old, dtype=torch.float64)
     for row in range(new):
-        centre = (row + 0.5) * old / new - 0.5
+        centre = (row + 0.5) * step - 0.5
         first = math.floor(centre)
         for tap in range(first - 1, first + 3):
             matrix[row, min(max(tap, 0), old - 1)] += cubic(centre - tap)
     return matrix
 
 
-def encode_frame(state: State, config: dict[str, Any], frame: Array) -> Array:
-    """CLS token of one (3, h, w) frame, before the projector."""
-    size = config["patch_size"]
-    heads = config.get("num_attention_heads", VIT_HEADS[config["size"]])
-    eps = 1e-12
+def embedded(
+    frames: Tensor, kernel: Tensor, bias: Tensor, cls: Tensor, positions: Tensor, more: float = 0.0
+) -> Tensor:
+    """CLS and patch tokens of (n, 3, h, w) frames, with positions for their number of patches.
+
+    ``more`` is added to that number before places are sampled, as DINOv2's own code does.
+    """
+    size = kernel.shape[-1]
+    patches = frames.unfold(2, size, size).unfold(3, size, size)  # (n, 3, rows, columns, p, p)
+    tokens = torch.einsum("ncrspq,dcpq->nrsd", patches, kernel) + bias
+    grid, sides = math.isqrt(positions.shape[1] - 1), tokens.shape[1:3]
+    down, across = (resize_matrix(grid, side, grid / (side + more)) for side in sides)
+    table = positions[0, 1:].unflatten(0, (grid, grid))
+    tokens = (tokens + torch.einsum("ra,cb,abd->rcd", down, across, table)).flatten(1, 2)
+    first = (cls + positions[:, :1]).expand(len(frames), -1, -1)
+    return torch.cat([first, tokens], 1)
+
+
+def cls_tokens(state: State, config: dict[str, Any], frames: Tensor) -> Tensor:
+    """CLS tokens of (n, 3, h, w) frames, before the projector, for the config of an encoder."""
     emb = "encoder.embeddings"
-    rows, columns = frame.shape[1] // size, frame.shape[2] // size
-    kernel = state[f"{emb}.patch_embeddings.projection.weight"]
-    tokens = [state[f"{emb}.cls_token"][0, 0]]
-    for row in range(rows):
-        for column in range(columns):
-            patch = frame[:, row * size : (row + 1) * size, column * size : (column + 1) * size]
-            tokens.append(
-                np.tensordot(kernel, patch, 3) + state[f"{emb}.patch_embeddings.projection.bias"]
-            )
-    positions = state[f"{emb}.position_embeddings"][0]
-    grid = config["image_size"] // size
-    table = positions[1:].reshape(grid, grid, -1)
-    down, across = resize_matrix(grid, rows), resize_matrix(grid, columns)
-    table = np.einsum("ra,cb,abd->rcd", down, across, table).reshape(rows * columns, -1)
-    x = np.stack(tokens) + np.concatenate((positions[:1], table))
+    x = embedded(
+        frames,
+        state[f"{emb}.patch_embeddings.projection.weight"],
+        state[f"{emb}.patch_embeddings.projection.bias"],
+        state[f"{emb}.cls_token"],
+        state[f"{emb}.position_embeddings"],
+    )
+    heads = config.get("num_attention_heads", VIT_HEADS[config["size"]])
     depth = len({name.split(".")[2] for name in state if name.startswith("encoder.layers.")})
     for index in range(depth):
         layer = f"encoder.layers.{index}"
-        normed = layer_norm(state, f"{layer}.layernorm_before", x, eps)
-        q, k, v = (linear(state, f"{layer}.attention.{part}_proj", normed) for part in "qkv")
-        mixed = attend(q, k, v, heads, [len(x)] * len(x))
-        x = x + linear(state, f"{layer}.attention.o_proj", mixed)
-        normed = layer_norm(state, f"{layer}.layernorm_after", x, eps)
-        x = x + linear(state, f"{layer}.mlp.fc2", gelu(linear(state, f"{layer}.mlp.fc1", normed)))
-    return layer_norm(state, "encoder.layernorm", x, eps)[0]
+        entering = norm(state, f"{layer}.layernorm_before", x, 1e-12)
+        q, k, v = (linear(state, f"{layer}.attention.{part}_proj", entering) for part in "qkv")
+        x = x + linear(state, f"{layer}.attention.o_proj", attend(q, k, v, heads))
+        entering = norm(state, f"{layer}.layernorm_after", x, 1e-12)
+        x = x + feed_forward(state, f"{layer}.mlp.fc1", f"{layer}.mlp.fc2", entering)
+    return norm(state, "encoder.layernorm", x, 1e-12)[:, 0]
 
 
-def project(state: State, head: str, x: Array) -> Array:
+def feed_forward(state: State, rise: str, fall: str, x: Tensor) -> Tensor:
+    return linear(state, fall, F.gelu(linear(state, rise, x)))
+
+
+def project(state: State, head: str, x: Tensor) -> Tensor:
     """A projection head, the identity when the state dict has none."""
     if f"{head}.net.0.weight" not in state:
         return x
     hidden = linear(state, f"{head}.net.0", x)
     if f"{head}.net.1.running_mean" in state:
         mean, variance = state[f"{head}.net.1.running_mean"], state[f"{head}.net.1.running_var"]
-        hidden = (hidden - mean) / np.sqrt(variance + 1e-5)
+        hidden = (hidden - mean) / (variance + 1e-5).sqrt()
         hidden = hidden * state[f"{head}.net.1.weight"] + state[f"{head}.net.1.bias"]
     elif f"{head}.net.1.weight" in state:
-        hidden = layer_norm(state, f"{head}.net.1", hidden, 1e-5)
-    return linear(state, f"{head}.net.3", gelu(hidden))
+        hidden = norm(state, f"{head}.net.1", hidden, 1e-5)
+    return linear(state, f"{head}.net.3", F.gelu(hidden))
 
 
-def embed_block(state: State, block: Array) -> Array:
-    """Embedding of one action block."""
-    smoothed = state["action_encoder.patch_embed.weight"][:, :, 0] @ block
+def encode(state: State, config: dict[str, Any], frames: Tensor) -> Tensor:
+    """Projected latents of (n, 3, h, w) frames."""
+    return project(state, "projector", cls_tokens(state, config["encoder"], frames))
+
+
+def embed(state: State, blocks: Tensor) -> Tensor:
+    """Embeddings of action blocks."""
+    smoothed = blocks @ state["action_encoder.patch_embed.weight"][:, :, 0].T
     smoothed = smoothed + state["action_encoder.patch_embed.bias"]
-    hidden = silu(linear(state, "action_encoder.embed.0", smoothed))
+    hidden = F.silu(linear(state, "action_encoder.embed.0", smoothed))
     return linear(state, "action_encoder.embed.2", hidden)
 
 
-def predict(state: State, config: dict[str, Any], latents: Array, actions: Array) -> Array:
-    """Projected prediction after every token, from (t, dim) latents and action embeddings."""
+def predict(state: State, config: dict[str, Any], latents: Tensor, actions: Tensor) -> Tensor:
+    """Projected prediction after the last of (t, dim) latents, under their embedded actions."""
     prefix = "predictor.transformer"
-    x = latents + state["predictor.pos_embedding"][0, : len(latents)]
-    c = actions
+    x, c = latents + state["predictor.pos_embedding"][0, : len(latents)], actions
     if f"{prefix}.input_proj.weight" in state:
         x, c = linear(state, f"{prefix}.input_proj", x), linear(state, f"{prefix}.cond_proj", c)
     for index in range(config["depth"]):
         layer = f"{prefix}.layers.{index}"
-        modulation = linear(state, f"{layer}.adaLN_modulation.1", silu(c))
-        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = np.split(modulation, 6, axis=-1)
-        entering = standardise(x, 1e-6) * (1 + scale) + shift
-        qkv = linear(
-            state, f"{layer}.attn.to_qkv", layer_norm(state, f"{layer}.attn.norm", entering, 1e-5)
-        )
-        mixed = attend(*np.split(qkv, 3, axis=-1), config["heads"], range(1, len(x) + 1))
+        modulation = linear(state, f"{layer}.adaLN_modulation.1", F.silu(c))
+        shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = modulation.chunk(6, -1)
+        entering = F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + scale) + shift
+        entering = norm(state, f"{layer}.attn.norm", entering, 1e-5)
+        q, k, v = linear(state, f"{layer}.attn.to_qkv", entering).chunk(3, -1)
+        mixed = attend(q, k, v, config["heads"], later(len(x)))
         if f"{layer}.attn.to_out.0.weight" in state:
             mixed = linear(state, f"{layer}.attn.to_out.0", mixed)
         x = x + gate * mixed
-        entering = standardise(x, 1e-6) * (1 + mlp_scale) + mlp_shift
-        hidden = layer_norm(state, f"{layer}.mlp.net.0", entering, 1e-5)
-        hidden = gelu(linear(state, f"{layer}.mlp.net.1", hidden))
-        x = x + mlp_gate * linear(state, f"{layer}.mlp.net.4", hidden)
-    x = layer_norm(state, f"{prefix}.norm", x, 1e-5)
+        entering = F.layer_norm(x, x.shape[-1:], eps=1e-6) * (1 + mlp_scale) + mlp_shift
+        entering = norm(state, f"{layer}.mlp.net.0", entering, 1e-5)
+        x = x + mlp_gate * feed_forward(state, f"{layer}.mlp.net.1", f"{layer}.mlp.net.4", entering)
+    x = norm(state, f"{prefix}.norm", x, 1e-5)[-1]
     if f"{prefix}.output_proj.weight" in state:
         x = linear(state, f"{prefix}.output_proj", x)
-    return np.stack([project(state, "pred_proj", token) for token in x])
+    return project(state, "pred_proj", x)
 
 
-def encode(state: State, config: dict[str, Any], frames: Array) -> Array:
-    """Projected latents of (n, 3, h, w) frames."""
-    return np.stack(
-        [
-            project(state, "projector", encode_frame(state, config["encoder"], frame))
-            for frame in frames
-        ]
-    )
-
-
-def rollout(state: State, config: dict[str, Any], history: Array, blocks: Array) -> Array:
+def rollout(state: State, config: dict[str, Any], history: Tensor, blocks: Tensor) -> Tensor:
     """Latents after (h, dim) history latents under (h + H - 1, width) blocks."""
+    longest, actions = config["predictor"]["num_frames"], embed(state, blocks)
     latents = list(history)
-    longest = config["predictor"]["num_frames"]
     while len(latents) <= len(blocks):
-        window = range(max(0, len(latents) - longest), len(latents))
-        past = np.stack([latents[frame] for frame in window])
-        actions = np.stack([embed_block(state, blocks[frame]) for frame in window])
-        latents.append(predict(state, config["predictor"], past, actions)[-1])
-    return np.stack(latents[len(history) :])
+        window = slice(max(0, len(latents) - longest), len(latents))
+        past = torch.stack(latents[window])
+        latents.append(predict(state, config["predictor"], past, actions[window]))
+    return torch.stack(latents[len(history) :])

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import grpc
-from acpc.contract import AnchorContents, AnchorSet, CreateRequest, DatasetAnchors, Reading
+from acpc.contract import (
+    AnchorArrays,
+    AnchorContents,
+    AnchorSet,
+    CreateRequest,
+    DatasetAnchors,
+    Reading,
+)
 
 from acpc_client.aio.resources import Resource
-from acpc_client.anchor_arrays import AnchorArrays
 from acpc_client.calls import check_timeout, methods, requests
 from acpc_client.errors import AcpcError, NotFound
 from acpc_client.transport import AsyncListing

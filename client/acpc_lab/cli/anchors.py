@@ -1,7 +1,7 @@
 """``acpc anchors``."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from datetime import datetime
@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
-from acpc.contract import CreateRequest, cell
+from acpc.contract import CreateRequest
 from acpc_client import (
     AnchorArrays,
     AnchorContents,
@@ -45,16 +45,60 @@ def _day(moment: datetime | None) -> str:
     return "-" if moment is None else moment.date().isoformat()
 
 
-ANCHOR_SETS = (
-    Quantity("digest", "digest", short=DIGITS),
-    Quantity("what", lambda i: i.description or (i.source.dataset if i.source else "-"), rank=1),
-    Quantity("anchors", "anchors", rank=2),
-    Quantity("frames", lambda item: f"{item.history} + {item.horizon}", rank=4),
-    Quantity("pixels", lambda item: f"{item.height} x {item.width}", rank=6),
-    Quantity("MiB", mebibytes, rank=7),
-    Quantity("made", lambda item: _day(item.create_time), rank=3),
-    Quantity("expires", lambda item: _day(item.expire_time), rank=5),
+def _drawn(item: AnchorSet) -> str:
+    """How it was drawn from a dataset; empty for one of arrays."""
+    source = item.source
+    each = ", one per episode" if source and source.one_per_episode else ""
+    return f"{source.dataset}, task {source.task}, seed {source.seed}{each}" if source else ""
+
+
+def _expires(item: AnchorSet) -> str:
+    later = f"{_day(item.expire_time)}, later when it is used"
+    return "never" if item.expire_time is None else later
+
+
+def _counts(found: Mapping[Any, int]) -> str:
+    return ", ".join(f"{name} ({count})" for name, count in found.items())
+
+
+_SIZES = (
+    Quantity("frames", lambda item: f"{item.history} + {item.horizon}", wide=True),
+    Quantity("pixels", lambda item: f"{item.height} x {item.width}", wide=True),
+    Quantity("MiB", mebibytes, wide=True),
 )
+ANCHOR_SETS = (
+    Quantity("digest", "digest", most=DIGITS),
+    Quantity("what", lambda i: i.description or (i.source.dataset if i.source else "-"), most=40),
+    Quantity("anchors", "anchors"),
+    Quantity("made", lambda item: _day(item.create_time)),
+    *_SIZES,
+    Quantity("expires", lambda item: _day(item.expire_time), wide=True),
+)
+ANCHOR_SET = (
+    Quantity("digest", "digest"),
+    Quantity("anchors", "anchors"),
+    *_SIZES,
+    Quantity("action block width", "action_block_dim"),
+    Quantity("state width", "state_dim"),
+    Quantity("views", lambda item: _counts(item.groups)),
+    Quantity("directions", lambda item: _counts(item.directions)),
+    Quantity("further arrays", lambda item: ", ".join(
+        f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)),
+    Quantity("made", lambda item: _day(item.create_time)),
+    Quantity("expires", _expires),
+    Quantity("description", "description"),
+    Quantity("source", _drawn),
+)  # fmt: skip
+"""What ``show`` prints of one; ``frames`` are those of history and of the future."""
+
+
+def contents_of(inside: AnchorContents) -> tuple[Quantity, ...]:
+    """What is in a set, beside what every set says of itself."""
+    labels = dict(sorted(Counter(inside.labels.tolist()).items()))
+    return (
+        Quantity("labels", lambda _: _counts(labels)),
+        Quantity("states apart", lambda _: inside.radius),
+    )
 
 
 class _Made(AnchorCount):
@@ -83,8 +127,7 @@ class Upload(_Made, Followed, Server):
     r"""Stores windows that lie here at the server, as an anchor set.
 
     FILE is a dataset of stable-worldmodel. Windows are drawn from it as the server draws them from
-    its own HDF5 files: with the same options, the same numbers. Of another format, the error says
-    what makes HDF5 of it.
+    its own HDF5 files: with the same options, the same numbers.
 
         hdf5     rooms.h5      pip install '.[lab,hdf5]'
         lance    rooms.lance   pip install '.[lab,lance]'
@@ -134,7 +177,7 @@ class Upload(_Made, Followed, Server):
         compress: Send frames deflated, without loss.
     """
 
-    file: Annotated[Path, typer.Argument(exists=True)]
+    file: Annotated[Path, typer.Argument()]
     format: Annotated[str, typer.Option(metavar="hdf5|lance|arrays")] = ""
     task: str = ""
     history: Annotated[int | None, typer.Option(min=1)] = None
@@ -144,6 +187,9 @@ class Upload(_Made, Followed, Server):
     compress: bool = True
 
     def __call__(self) -> None:
+        if not self.file.exists():
+            wrong = f"{self.file} is not here; of a dataset at the server: acpc anchors create"
+            raise typer.BadParameter(wrong, param_hint="FILE")
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
@@ -156,7 +202,7 @@ class Upload(_Made, Followed, Server):
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
-        self.answer(stored, lambda: show_anchor_set(stored))
+        render.fields(stored, ANCHOR_SET, self.form)
 
     def _arrays(
         self, on_read: Callable[[int, int], object]
@@ -222,7 +268,7 @@ class Create(_Made, Printed, Server):
                 timeout=self.timeout,
                 **reading,
             )
-        self.answer(made, lambda: show_anchor_set(made))
+        render.fields(made, ANCHOR_SET, self.form)
 
 
 @contextmanager
@@ -243,37 +289,3 @@ def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
                 show("read anchors", done, total, "")
 
         yield on_upload, on_read
-
-
-def show_anchor_set(item: AnchorSet, contents: AnchorContents | None = None) -> None:
-    """Prints one anchor set, a line for each thing to know."""
-    groups, probes = (
-        ", ".join(f"{group} ({count})" for group, count in found.items())
-        for found in (item.groups, item.directions)
-    )
-    others = (f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)
-    extras = {"views": groups, "directions": probes, "further arrays": ", ".join(others)}
-    if contents is not None:
-        counted = sorted(Counter(contents.labels.tolist()).items())
-        extras["labels"] = ", ".join(f"{label} ({count})" for label, count in counted)
-        extras["states apart"] = "" if contents.radius is None else cell(contents.radius)
-    expires = f"{_day(item.expire_time)}, later when it is used"
-    rows = {
-        "digest": item.digest,
-        "anchors": item.anchors,
-        "frames": f"{item.history} of history, {item.horizon} of future",
-        "pixels": f"{item.height} x {item.width}",
-        "action block width": item.action_block_dim,
-        "state width": item.state_dim,
-        "size": f"{mebibytes(item)} MiB",
-        **{name: text for name, text in extras.items() if text},
-        "made": _day(item.create_time),
-        "expires": "never" if item.expire_time is None else expires,
-        "description": item.description or "-",
-    }
-    source = item.source
-    if source is not None:
-        drawn = f"{source.dataset}, task {source.task}, seed {source.seed}"
-        rows["source"] = drawn + (", one per episode" if source.one_per_episode else "")
-    for name, value in rows.items():
-        render.line(f"{name:<20}{value}")

@@ -10,7 +10,7 @@ from acpc_lab.tables import Quantity
 
 
 def _held(key: str) -> Quantity:
-    return Quantity(key, lambda row: row[2].get(key, "-"))
+    return Quantity(key, lambda row: row[2].get(key, "-"), wide=key != "target")
 
 
 _ROWS = (

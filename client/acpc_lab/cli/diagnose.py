@@ -88,8 +88,8 @@ class Compare(_Asked):
 
     **Examples**
 
-        acpc compare lewm-pusht --input pair.npz --shift gaussian_noise:0.08 --shift blur:15 \
-            --draws 5
+        acpc compare lewm-pusht --input pair.npz --draws 5 \
+            --shift gaussian_noise:0.08 --shift blur:15
         acpc compare lewm-pusht --input pair.npz --shift blur:15 \
             --protocol '{weights: [0.5, 0.25, 0.125, 0.125], numeric_mode: bf16}'
         acpc compare lewm-pusht --input with_views.npz -o json
@@ -102,7 +102,7 @@ class Compare(_Asked):
         asked = self.read(("history", "action_blocks"), optional)
         with self.connect() as client:
             result = answered("comparison", client.compare_pair, **asked)
-        self.answer(result, lambda: render.comparison(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
 
 
 class Certify(_Asked):
@@ -126,7 +126,8 @@ class Certify(_Asked):
             --protocol '{cost_reduction: mean, endpoint_tolerance: 0.001}'
         acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol \
             '{objective: {terms: [{norm: l1, squared: false}]}, temperature: 0.5}'
-        acpc certify lewm-pusht --input pool.npz --shift blur:15 --protocol '{apply_to: both}'
+        acpc certify lewm-pusht --input pool.npz --shift blur:15 \
+            --protocol '{apply_to: both}'
 
     A grid of severities, `kind:a,b,c`, also shows the largest one up to which every draw is
     certified. A release can stop on the exit code, 3 where `--require` is not met:
@@ -155,7 +156,7 @@ class Certify(_Asked):
         asked |= given(elite_count=self.elites)
         with self.connect() as client:
             result = answered("certificate", client.certify_pool, **asked)
-        self.answer(result, lambda: render.pool(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
         if require is not None:
             found = [getattr(view, require) for view in result.answer.views]
             met = bool(found) and all(one is not None and one.certified for one in found)
@@ -182,8 +183,8 @@ class PlanPaired(_Asked):
 
     A release can stop on the exit code, 3 where `--require-certified` is not met:
 
-        acpc plan-paired "$CHECKPOINT" --input moment.npz --shift gaussian_noise:0.02 \
-            --draws 5 --require-certified || exit 1
+        acpc plan-paired "$CHECKPOINT" --input moment.npz --require-certified \
+            --shift gaussian_noise:0.02 --draws 5 || exit 1
 
     Attributes:
         require_certified: Exit with 3 unless every plan provably agrees.
@@ -199,7 +200,7 @@ class PlanPaired(_Asked):
         asked["budget"] = CemBudget(**asked.pop("budget", {}))
         with self.connect() as client:
             result = answered("paired_plans", client.plan_paired, **asked)
-        self.answer(result, lambda: render.paired_plans(result.answer, asked["perturbations"]))
+        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
         if self.require_certified:
             met = all(view.certified for view in result.answer.views)
             _demand(met, "--require-certified", self)
@@ -208,9 +209,9 @@ class PlanPaired(_Asked):
 def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
     message = f"{'met' if met else 'not met'}: {what}"
     outcome = Outcome.PASSED if met else Outcome.FAILED
-    code = settle(
-        "acpc certify", [Case(f"{asked.checkpoint} {what}", outcome, message)], asked.junit
-    )
+    shifts = ", ".join(asked.shift or ["given views"])
+    case = Case(f"{asked.checkpoint} under {shifts} {what}", outcome, message)
+    code = settle("acpc certify", [case], asked.junit)
     if not met:
         render.note(message)
         raise typer.Exit(code)

@@ -18,7 +18,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given
 from acpc_lab.cli.gates import Case, JunitOption, settle
-from acpc_lab.cli.options import Population, Printed, Server, job_name
+from acpc_lab.cli.options import Followed, Population, Server, job_name
 from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
 from acpc_lab.evidence import ScoreComparison, compare_scores
 
@@ -28,7 +28,7 @@ _MEANING = (
 )
 
 
-class Diff(Printed, Server):
+class Diff(Followed, Server):
     """Compares two checkpoints that were scored on the same anchors.
 
     Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
@@ -39,7 +39,7 @@ class Diff(Printed, Server):
     **Examples**
 
         acpc diff before.json after.json
-        acpc diff operations/5f0c9a operations/77aa02 --protocol '{confidence: 0.99}'
+        acpc diff 5f0c9a 77aa02 --protocol '{confidence: 0.99}'
 
     A release can stop where the new checkpoint may be worse than the deployed one: exit 3 where it
     surely is, 5 where the intervals allow either.

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import typer
-from acpc_client import AcpcClient, Operation, Outcome, StudyResult, save_result
+from acpc.contract import ScoreRequest
+from acpc_client import AcpcClient, Operation, StudyResult, save_result
 from acpc_client.errors import ServerAway, extended
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
-from acpc_lab.cli.gates import Case, ScoreOptions, judged, settle
+from acpc_lab.cli.gates import ScoreOptions, conclude
 from acpc_lab.cli.options import interruptible
 
 _LINE_S = 60.0
@@ -167,34 +168,38 @@ def follow(
     return last
 
 
-def finish(operation: Operation, form: ScoreOptions, name: str = "") -> None:
-    """Prints how a job ended, and exits accordingly; ``name`` stands for the checkpoint.
+def finish(
+    jobs: Sequence[Operation], form: ScoreOptions, asked: Sequence[ScoreRequest] = ()
+) -> NoReturn:
+    """Prints how jobs ended, one whole and several as a row each, and exits accordingly.
 
-    Raises typer.Exit: Always; AcpcError: The job ended with an answer that cannot be read.
+    ``asked`` is what was asked for, where the server need not say it.
+
+    Raises typer.Exit: Always; AcpcError: A job ended with an answer that cannot be read.
     """
-    name = name or operation.checkpoint.name or operation.name
-    if form.json:
-        render.result(operation)
-    if operation.error is not None:
-        failure = f"{operation.error.code}: {operation.error.message}"
-        code = settle("acpc score", [Case(name, Outcome.UNSPECIFIED, failure)], form.junit)
-        failed(operation)
-        raise typer.Exit(code)
-    if operation.study is not None:
-        if not form.json:
-            render.prose(study_line(operation.study))
-        raise typer.Exit(Exit.OK)
-    score = operation.result()
-    if not form.json:
-        render.score(score, asked=render.asked(operation), wide=form.wide)
-    case = judged(name, score, form.gate)
-    code = settle("acpc score", [case], form.junit)
-    if case.outcome is Outcome.UNDECIDED and score.verdict.outcome is Outcome.INCONCLUSIVE:
-        render.note("undecided: nothing passes without a reference; name one: --reference")
-    if case.outcome is Outcome.UNSPECIFIED:
-        render.problem("the server gave no outcome this client knows; update the client")
-        code = Exit.ERROR
-    raise typer.Exit(code)
+    answered = [job for job in jobs if job.error is None]
+    if form.json and answered:
+        render.result(*answered)
+    for job in jobs:
+        failed(job)
+    for job in answered:
+        if job.study is not None:
+            if not form.json:
+                render.prose(study_line(job.study))
+            raise typer.Exit(Exit.OK)
+    from acpc_lab.cli import sweep  # noqa: PLC0415  slow to import
+
+    requests = asked or [job.request for job in jobs]
+    cells = sweep.cells_of(jobs, requests)
+    if not form.json and answered:
+        said = render.asked(answered[0], shifts=len(jobs))
+        if len(jobs) == 1:
+            render.score(answered[0].result(), asked=said, wide=form.wide)
+        else:
+            sweep.results_table(cells, form.form, asked=said)
+    named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
+             for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
+    conclude("acpc score", named, form.gate, form.junit)
 
 
 def failed(operation: Operation) -> None:

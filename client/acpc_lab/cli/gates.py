@@ -4,14 +4,18 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn
 from xml.etree import ElementTree as ET
 
 import typer
 from acpc_client import Outcome, Score, write_whole
 
+from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
 from acpc_lab.cli.options import Followed, Gate, GateOption, ScoreOut, require_folder
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps import CellResult
 
 JunitOption = Annotated[
     Path | None,
@@ -88,15 +92,57 @@ def _junit(suite: str, cases: Sequence[Case]) -> bytes:
     return content + b"\n"
 
 
-def by_gate(outcome: Outcome, gate: str) -> Outcome:
-    """The outcome a gate goes by: the confident one has judged nothing without a reference."""
-    unjudged = gate == Gate.CONFIDENT and outcome is Outcome.INCONCLUSIVE
-    return Outcome.UNDECIDED if unjudged else outcome
+def conclude(
+    suite: str, named: "Sequence[tuple[str, CellResult]]", gate: Gate | None, junit: Path | None
+) -> NoReturn:
+    """Judges cells by a gate, writes the JUnit file, and exits with the code of the worst.
+
+    A reference among others is there for comparison. Without a gate nothing that has a score fails.
+    Of several the numbers decide while some have no score.
+
+    Raises typer.Exit: Always; FailedPrecondition: The confident gate, where a score has no
+    evidence.
+    """
+    cells, by = [cell for _, cell in named], gate
+    if len(cells) > 1 and not all(cell.score for cell in cells):
+        by = gate and Gate.POINT
+    alone = all(cell.is_reference for cell in cells)
+    cases = [Case(name, _outcome(cell, by, alone), _why(cell, gate, alone)) for name, cell in named]
+    code = settle(suite, cases, junit)
+    counts = Counter(case.outcome for case in cases)
+    missing = sum(cell.score is None for cell in cells)
+    if counts[Outcome.UNSPECIFIED] > missing:
+        render.problem("the server gave no outcome this client knows; update the client")
+        code = Exit.ERROR
+    elif missing:
+        render.note(f"{missing} of {len(cases)} have no score")
+    elif code is Exit.SCREEN_FAILED and len(cases) > 1:
+        surely = "surely " if gate is Gate.CONFIDENT else ""
+        passed = counts[Outcome.PASSED] + counts[Outcome.UNDECIDED]
+        render.note(f"{len(cases) - passed} of {len(cases)} {surely}fail the screen")
+    elif code is Exit.UNDECIDED:
+        judged = [cell.score for cell in cells if cell.score and (alone or not cell.is_reference)]
+        bare = any(score.verdict.outcome is Outcome.INCONCLUSIVE for score in judged)
+        more = "nothing passes without a reference; name one" if bare else "score more anchors"
+        render.note(f"{counts[Outcome.UNDECIDED]} of {len(cases)} undecided: {more}")
+    raise typer.Exit(code)
 
 
-def judged(name: str, score: Score, gate: str) -> Case:
-    """A score as its gate judges it."""
-    return Case(name, by_gate(score.gated(gate), gate), reason(score, gate))
+def _outcome(cell: "CellResult", gate: Gate | None, alone: bool) -> Outcome:
+    """What a gate makes of a cell; the confident one has judged nothing without a reference."""
+    if cell.score is None or gate is None:
+        return Outcome.PASSED if cell.score else Outcome.UNSPECIFIED
+    if cell.among is not None or (cell.is_reference and not alone):
+        return cell.gated(gate)
+    found = cell.score.gated(gate)
+    unjudged = gate is Gate.CONFIDENT and found is Outcome.INCONCLUSIVE
+    return Outcome.UNDECIDED if unjudged else found
+
+
+def _why(cell: "CellResult", gate: Gate | None, alone: bool) -> str:
+    if cell.score is None:
+        return cell.problem or f"{cell.state.value}: it has no score"
+    return REFERENCE if cell.is_reference and not alone else reason(cell.score, gate)
 
 
 def reason(score: Score, gate: str | None) -> str:

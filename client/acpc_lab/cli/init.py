@@ -19,9 +19,8 @@ class Init(Options):
     """Writes a file to begin with: a task file for a dataset, or a sweep file.
 
     Of a dataset it prints the columns with their shapes, and proposes which are frames, actions and
-    states. What a dataset cannot tell is marked
-    CHECK in the file, with what it depends on: look at these lines before you believe a score.
-    The file is written when anchors can be drawn by it, with the code that the server reads by.
+    states. What a dataset cannot tell is marked CHECK in the file, with what it depends on: look at
+    these lines before you believe a score. The file is written when the server can read by it.
     Of a dataset that lies at the server alone, give the command there.
 
     **Examples**
@@ -106,4 +105,4 @@ class Init(Options):
             render.line(sentence)
         open_questions = text.count("CHECK")
         left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
-        render.line(f"{target}: written, and anchors can be drawn by it{left}")
+        render.line(f"{target}: written, and a server can read by it{left}")

@@ -1,7 +1,6 @@
 """``acpc list``, ``show``, ``cancel``, ``delete`` and ``load``: what a server holds."""
 
 import contextlib
-import json
 from datetime import UTC, datetime
 from operator import itemgetter
 from pathlib import Path
@@ -11,7 +10,6 @@ import typer
 from acpc.contract import CHOICES, KINDS, about, example, severity_range
 from acpc_client import (
     AcpcClient,
-    Checkpoint,
     Operation,
     save_result,
     status_of,
@@ -19,7 +17,7 @@ from acpc_client import (
 from acpc_client.errors import NotFound
 
 from acpc_lab.cli import render
-from acpc_lab.cli.anchors import ANCHOR_SETS, mebibytes, show_anchor_set
+from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, contents_of, mebibytes
 from acpc_lab.cli.follow import finish, follow, study_line
 from acpc_lab.cli.gates import ScoreOptions
 from acpc_lab.cli.options import (
@@ -29,16 +27,17 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     job_name,
 )
-from acpc_lab.cli.render import DIGITS, source_of
-from acpc_lab.cli.table import WIDE, Format
+from acpc_lab.cli.render import Format, source_of
 from acpc_lab.tables import Quantity
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
 # Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
 _VERDICTS = 50
-_SHIFTS = tuple(
-    Quantity(name, itemgetter(name), rank=rank)
-    for name, rank in (("shift", 0), ("range", 2), ("example", 1), ("what", 0))
+_SHIFTS = (
+    Quantity("shift", itemgetter("shift")),
+    Quantity("what", itemgetter("what"), most=42),
+    Quantity("range", itemgetter("range"), wide=True),
+    Quantity("example", itemgetter("example"), wide=True),
 )
 
 
@@ -46,45 +45,55 @@ def _moment(at: datetime | None) -> str:
     return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
 
-def _done(item: Operation) -> str:
+def _state(item: Operation) -> str:
+    """The state, of a job under way with how much of it is done."""
     progress = item.progress
-    return f"{progress.completed}/{progress.total} {progress.phase}".strip()
+    done = "" if item.done else f" {progress.completed}/{progress.total}"
+    return f"{item.state.name.lower()}{done}"
 
 
 _CHECKPOINTS = (
     Quantity("name", "name"),
-    Quantity("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else ""), rank=1),
-    Quantity("weights", "weights", rank=2),
-    Quantity("MiB", mebibytes, rank=3),
-    Quantity("family", lambda item: item.model.family if item.model else "-", rank=4),
-    Quantity("digest", lambda x: x.model.digest if x.model else "-", rank=5, short=DIGITS),
+    Quantity("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else "")),
+    Quantity("weights", "weights"),
+    Quantity("MiB", mebibytes),
+    Quantity("family", "model.family", wide=True),
+    Quantity("digest", "model.digest", wide=True),
+)
+_MODEL = (
+    Quantity("model digest", "model.model_digest"),
+    Quantity("parameters", "model.parameter_count"),
+    Quantity("input pixels", "model.image_size"),
+    Quantity("latent width", "model.latent_dim"),
+    Quantity("history", "model.history"),
+    Quantity("action block width", "model.action_block_dim"),
 )
 _DATASETS = (
     Quantity("name", "name"),
-    Quantity("format", lambda one: one.format or "hdf5", rank=1),
-    Quantity("MiB", mebibytes, rank=2),
+    Quantity("format", lambda one: one.format or "hdf5"),
+    Quantity("MiB", mebibytes),
 )
 _TASKS = (
     Quantity("name", "name"),
-    Quantity("columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", rank=2),
-    Quantity("frameskip", lambda x: str(x.frameskip) if x.state else "-", rank=3),
-    Quantity("what", lambda item: item.description or "a task file; see docs/tasks.md", rank=1),
+    Quantity("what", lambda item: item.description or "a task file; see docs/tasks.md", most=55),
+    Quantity(
+        "columns", lambda x: f"{x.pixels}, {x.action}, {x.state}" if x.state else "-", wide=True
+    ),
+    Quantity("frameskip", lambda x: str(x.frameskip) if x.state else "-", wide=True),
 )
 _OPERATIONS = (
-    Quantity("name", "name", short=len("operations/") + 8),
-    Quantity("checkpoint", lambda item: item.checkpoint.name or "-", rank=1),
-    Quantity("shift", lambda item: item.request.shift if item.request else "-", rank=2),
-    Quantity(
-        "verdict", lambda item: item.score.verdict.outcome.name if item.score else "-", rank=1
-    ),
-    Quantity("state", lambda item: item.state.name.lower()),
-    Quantity("progress", _done, rank=4),
-    Quantity("created", lambda item: _moment(item.create_time), rank=3),
-    Quantity("caller", lambda item: item.caller or "-", rank=5),
-    Quantity("anchors from", source_of, rank=WIDE),
-    Quantity("ended", lambda item: _moment(item.end_time), rank=WIDE),
-    Quantity("attempts", "attempts", rank=WIDE),
-)
+    Quantity("name", "name", most=len("operations/") + 8),
+    Quantity("checkpoint", "checkpoint.name"),
+    Quantity("shift", lambda item: item.request.shift if item.request else "-"),
+    Quantity("verdict", lambda item: item.score.verdict.outcome.name if item.score else "-"),
+    Quantity("state", _state),
+    Quantity("phase", "progress.phase", wide=True),
+    Quantity("created", lambda item: _moment(item.create_time), wide=True),
+    Quantity("caller", "caller", wide=True),
+    Quantity("anchors from", source_of, wide=True),
+    Quantity("ended", lambda item: _moment(item.end_time), wide=True),
+    Quantity("attempts", "attempts", wide=True),
+)  # fmt: skip
 
 
 class List(Printed, Server):
@@ -156,9 +165,7 @@ class List(Printed, Server):
             for at in judged[:_VERDICTS]:
                 with contextlib.suppress(NotFound):  # deleted since
                     listed[at] = client.operations.get(listed[at].name)
-        named = self.wide or any(item.caller for item in listed)
-        columns = [one for one in _OPERATIONS if named or one.name != "caller"]
-        render.listing(listed, columns, self.form, lambda item: status_of(item).to_dict())
+        render.listing(listed, _OPERATIONS, self.form, lambda item: status_of(item).to_dict())
 
 
 class Show(ScoreOptions, Server):
@@ -198,22 +205,24 @@ class Show(ScoreOptions, Server):
             getattr(self, f"_{self.what.replace('-', '_')}")(client)
 
     def _checkpoint(self, client: AcpcClient) -> None:
-        show_checkpoint(client.checkpoints.get(checkpoint_of(self.name)), self.form)
+        found = client.checkpoints.get(checkpoint_of(self.name))
+        render.fields(found, (*_CHECKPOINTS, *_MODEL), self.form)
 
     def _anchor_set(self, client: AcpcClient) -> None:
         found = client.anchors.get(self.name)
-        inside = client.anchors.contents(self.name) if self.contents else None
-        if inside is not None and self.json:
-            render.line(json.dumps({**found.to_dict(), "contents": inside.to_dict()}, indent=2))
-        elif self.form is Format.CSV:
-            render.listing([found], ANCHOR_SETS, self.form)
-        else:
-            self.answer(found, lambda: show_anchor_set(found, inside))
+        if not self.contents:
+            render.fields(found, ANCHOR_SET, self.form)
+            return
+        inside = client.anchors.contents(self.name)
+        columns = (*ANCHOR_SET, *contents_of(inside))
+        render.fields(
+            found, columns, self.form, lambda x: {**x.to_dict(), "contents": inside.to_dict()}
+        )
 
     def _job(self, client: AcpcClient) -> None:
         name = job_name(self.name)
         if self.wait:
-            finish(follow(client, name, timeout=self.timeout, out=self.out), self)
+            finish([follow(client, name, timeout=self.timeout, out=self.out)], self)
         operation = client.operations.get(name)
         if self.out is not None:
             if operation.study is None:
@@ -229,7 +238,7 @@ class Show(ScoreOptions, Server):
             return
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)
-        render.listing([operation], _OPERATIONS, self.form)
+        render.fields(operation, _OPERATIONS, self.form)
         if operation.phase_seconds and self.form is not Format.CSV:
             spent = sorted(operation.phase_seconds.items(), key=lambda one: -one[1])
             phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
@@ -238,24 +247,6 @@ class Show(ScoreOptions, Server):
             render.prose(study_line(operation.study))
         if operation.error is not None:
             render.prose(f"{operation.error.code}: {operation.error.message}")
-
-
-def show_checkpoint(checkpoint: Checkpoint, form: Format) -> None:
-    """One checkpoint, and its model when it is loaded."""
-    if form is Format.JSON:
-        render.line(checkpoint.to_json(indent=2))
-        return
-    render.listing([checkpoint], _CHECKPOINTS, form)
-    card = checkpoint.model
-    if card is not None:
-        render.prose(f"digest {card.digest}")
-        if card.model_digest:
-            render.prose(f"model  {card.model_digest}")
-        render.prose(
-            f"{card.parameter_count} parameters, {card.image_size} px input, "
-            f"latent width {card.latent_dim}, history {card.history}, "
-            f"action block width {card.action_block_dim}"
-        )
 
 
 class Load(Printed, Server):
@@ -283,7 +274,7 @@ class Load(Printed, Server):
                 now = client.checkpoints.unload(named)
             else:
                 now = client.checkpoints.load(named, pin=self.pin).checkpoint
-        show_checkpoint(now, self.form)
+        render.fields(now, (*_CHECKPOINTS, *_MODEL), self.form)
 
 
 class Cancel(Server):

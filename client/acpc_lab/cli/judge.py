@@ -6,14 +6,16 @@ from typing import Annotated, Any
 
 import typer
 from acpc.contract import ArgumentError, below, check_score, to_plain
-from acpc_client import Outcome, Result, Score, Thresholds, judge_again, load_result
+from acpc_client import Result, Score, Thresholds, judge_again, load_result
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import given, sets
-from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, judged, settle
+from acpc_lab.cli.gates import JunitOption, conclude
 from acpc_lab.cli.options import Gate, GateOption, Printed
 from acpc_lab.cli.protocol import calibrated
+from acpc_lab.cli.sweep import cells_of, results_table
+from acpc_lab.evidence import Correction
 
 
 class Judge(Printed):
@@ -27,7 +29,7 @@ class Judge(Printed):
     **Examples**
 
         acpc judge score.json --t-ir 0.2
-        acpc judge noise.sweep/results/*.npz --thresholds thresholds.json --gate confident
+        acpc judge noise.sweep/results/*.npz --thresholds thresholds.json
 
     Attributes:
         sources: Scores, as .json or .npz.
@@ -48,28 +50,27 @@ class Judge(Printed):
     def __call__(self) -> None:
         read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
         limits = read | given(ir=self.t_ir, sr=self.t_sr)
-        found, cases = [], []
+        found = []
         for source in self.sources:
             try:
                 found.append(one := _judged(source, limits))
-                cases.append(judged(source, one.answer, self.gate))
+                one.answer.gated(self.gate)
             except FailedPrecondition as error:  # of the file, as no server is asked
                 raise ArgumentError("RESULT", f"{source}: {error.message}") from error
-        compared = [one.answer.is_reference for one in found]
-        if all(compared):  # as in a sweep, a reference is there for the others
-            compared = [False] * len(found)
-        cases = [
-            Case(source, Outcome.PASSED, REFERENCE) if alone else case
-            for source, case, alone in zip(self.sources, cases, compared, strict=True)
+        requests = [one.score_request for one in found]
+        cells = [
+            replace(cell, name=source)
+            for source, cell in zip(
+                self.sources, cells_of(found, requests, Correction.NONE), strict=True
+            )
         ]
         if self.json:
             render.result(*found)
         elif len(found) == 1:
             render.score(found[0].answer, wide=self.wide)
         else:
-            titles = ("file", "checkpoint", "relative IR", "SR", "verdict", "how sure")
-            render.table(titles, map(_row, self.sources, found, compared))
-        raise typer.Exit(settle("acpc judge", cases, self.junit))
+            results_table(cells, self.form, first="file", correction=Correction.NONE)
+        conclude("acpc judge", [(cell.name, cell) for cell in cells], self.gate, self.junit)
 
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
@@ -88,14 +89,3 @@ def _judged(source: str, limits: dict[str, Any]) -> Result:
     score = judge_again(score, wanted_limits)
     request = {**held.request, "thresholds": to_plain(wanted_limits)}
     return replace(held, answer=score, request=request)
-
-
-def _row(source: str, held: Result, compared: bool) -> tuple[str, ...]:
-    score = held.answer
-    verdict, found = score.verdict, score.evidence
-    numbers = (render.near(verdict, "ir_relative", verdict.ir_relative),
-               render.near(verdict, "sr", score.checkpoint.sr))  # fmt: skip
-    sure = found.confident_outcome.name if found else "-"
-    name = score.checkpoint.checkpoint.name
-    said = ("reference", "reference") if compared else (verdict.outcome.name, sure)
-    return (source, name, *numbers, *said)

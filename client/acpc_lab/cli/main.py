@@ -144,8 +144,8 @@ def acpc(
     **Exit codes** of every command
 
         0    done; what was judged passed, or had no reference to be judged by
-        1    the server rejected the call or was away for too long; a folder is damaged,
-             full or in use; verify: something differs
+        1    the server rejected the call or was away for too long; a folder is
+             damaged, full or in use; verify: something differs
         2    wrong usage, a wrong file, scores that cannot be compared
         3    the screen failed, or the checkpoint does not fit its data;
              certify, plan-paired: what was required is not met;

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -29,7 +29,6 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import profiles, render
 from acpc_lab.cli.command import SERVER, Exit, Options, given, sets
-from acpc_lab.cli.table import Format
 from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
@@ -63,15 +62,17 @@ class Printed(Options):
         form: table; wide: with every column and row; json; csv.
     """
 
-    form: Annotated[Format, typer.Option("--output", "-o", callback=render.print_as)] = Format.TABLE
+    form: Annotated[render.Format, typer.Option("--output", "-o", callback=render.print_as)] = (
+        render.Format.TABLE
+    )
 
     @property
     def json(self) -> bool:
-        return self.form is Format.JSON
+        return self.form is render.Format.JSON
 
     @property
     def wide(self) -> bool:
-        return self.form is not Format.TABLE
+        return self.form is not render.Format.TABLE
 
     def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
         """Prints a record or a result: its JSON, or what ``show`` prints of it."""
@@ -133,9 +134,23 @@ class Server(Options):
         entry: Any = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
         return AcpcClient(where, **{**entry, **insecure, **waits, **options})
 
-    def connect(self) -> AcpcClient:
-        """A client that says when its server is away."""
-        return self.client(on_away=render.presence)
+    def connect(self) -> AbstractContextManager[AcpcClient]:
+        """A client that says when its server is away, and is left without a long wait."""
+        return left_soon(self.client(on_away=render.presence))
+
+
+@contextmanager
+def left_soon(client: AcpcClient) -> Iterator[AcpcClient]:
+    """Closes a client in the end, and waits for that a second at most.
+
+    A Ctrl-C while gRPC begins a stream leaves a call that nothing ends, for which it waits forever.
+    """
+    try:
+        yield client
+    finally:
+        closing = threading.Thread(target=client.close, daemon=True)
+        closing.start()
+        closing.join(_AGAIN_S)
 
 
 @contextmanager
@@ -243,13 +258,13 @@ def as_usage(option: str) -> Iterator[None]:
 
 
 _WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))
-_REF = re.compile(rf"(.+?)(?::([^:/]+(?:{_WEIGHTS})))?(?:@([0-9a-f]{{64}}))?")
+_REF = re.compile(rf"(.+?)(?::([^:/]+(?:{_WEIGHTS})))?(?:@([0-9a-f]{{12,64}}))?")
 CheckpointName = Annotated[
     str,
     typer.Argument(
         metavar="CHECKPOINT",
         help="Its folder at the server; NAME:FILE names one of several weights files, "
-        "NAME@DIGEST refuses other content.",
+        "NAME@DIGEST (12 digits or more) refuses other content.",
     ),
 ]
 

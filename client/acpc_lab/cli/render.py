@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
+import enum
 import json
+import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -12,27 +15,29 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console, escaped
-from acpc.contract import TITLES, Record, Tabular, beside, cell
+from acpc.contract import TITLES, Record, Tabular, beside, cell, text_table
 from acpc_client import (
     DatasetAnchors,
-    DrawsBound,
     Operation,
-    PairComparison,
-    PairedPlan,
-    PairedPlans,
     Perturbation,
-    PoolCertificate,
     Receipt,
     Result,
     Score,
-    SelectionCertificate,
     Verdict,
-    ViewCertificate,
 )
 from acpc_client.errors import AcpcError
 
-from acpc_lab.cli.table import Format, show, terminal_width
 from acpc_lab.tables import Quantity
+
+
+class Format(enum.StrEnum):
+    """How a list is printed."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    CSV = "csv"
+
 
 _form: ContextVar[Format] = ContextVar("form", default=Format.TABLE)
 _quiet = ContextVar("quiet", default=False)
@@ -67,7 +72,7 @@ def line(text: str) -> None:
 
 def prose(text: str) -> None:
     """Prints a sentence on stdout, on a terminal folded at words; beside CSV on stderr."""
-    width = terminal_width()
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     if _form.get() is Format.CSV:
         note(text)
     else:
@@ -127,6 +132,24 @@ def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
     return {name: _brief(held) for name, held in value.items() if name != "anchor_values"}
 
 
+def show(columns: Sequence[Quantity], items: Iterable[object], form: Format) -> None:
+    """Records as a table on stdout; ``-o wide`` and CSV have every column, whole."""
+    whole = form is not Format.TABLE
+    kept = [column for column in columns if whole or not column.wide]
+    cells = [[escaped(column.cell(item)) for column in kept] for item in items]
+    if form is Format.CSV:
+        writer = csv.writer(sys.stdout, lineterminator="\n")
+        writer.writerows([[column.heading for column in kept], *cells])
+        return
+    shown = {
+        column.heading: [
+            row[at][: None if whole else column.most].replace("\n", " ") for row in cells
+        ]
+        for at, column in enumerate(kept)
+    }
+    sys.stdout.write(f"{text_table(shown, len(cells))}\n")
+
+
 def listing(
     items: Sequence[Any],
     columns: Sequence[Quantity],
@@ -142,6 +165,24 @@ def listing(
         show(columns, items, form)
 
 
+def fields(
+    item: Any,  # noqa: ANN401 - a record
+    columns: Sequence[Quantity],
+    form: Format,
+    plain: Callable[[Any], object] = Record.to_dict,
+) -> None:
+    """One item, a line for each thing to know of it; or as a list of one has it."""
+    if form is Format.JSON:
+        line(json.dumps(plain(item), indent=2))
+    elif form is Format.CSV:
+        show(columns, [item], form)
+    else:
+        cells = ((column.heading, column.cell(item)) for column in columns)
+        for heading, text in cells:
+            if text not in ("", "-"):
+                line(f"{heading:<20}{text}")
+
+
 def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """A table of text on stdout."""
     show([Quantity(title, itemgetter(at)) for at, title in enumerate(titles)], rows, _form.get())
@@ -152,90 +193,19 @@ def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
     show([Quantity(*each) for each in wanted], items, _form.get())
 
 
-_PAIR = (
-    ("draw", "draw"),
-    ("ACPC_H", "acpc"),
-    ("ACPC_1", "acpc_one_step"),
-    ("encoder shift", "encoder_shift"),
-    ("error drift", lambda result: result.error_drift and result.error_drift.drift),
-    ("drift bound", lambda result: result.error_drift and result.error_drift.bound),
-)
+def answer(found: Any, shifts: Sequence[Perturbation]) -> None:  # noqa: ANN401 - of one of them
+    """A comparison, a certificate or paired plans: the headline, the table, the receipt.
 
-
-def comparison(answer: PairComparison, shifts: Sequence[Perturbation]) -> None:
-    """One row per view."""
-    observed = any(result.error_drift is not None for result in answer.results)
-    columns(answer.results, ("view", _named(shifts)), *(_PAIR if observed else _PAIR[:4]))
-    receipt(answer.receipt)
-
-
-def _named(shifts: Sequence[Perturbation]) -> Callable[[Any], str]:
-    """A function that names a view: by its shift, or by its number among the caller's own."""
-    return lambda view: str(shifts[view.spec_index]) if shifts else f"view {view.draw}"
-
-
-def pool(answer: PoolCertificate, shifts: Sequence[Perturbation]) -> None:
-    """One row per shift, or one per view of the caller's own; then the severities that hold."""
-    grouped: dict[str, list[ViewCertificate]] = {}
-    for view in answer.views:
-        grouped.setdefault(_named(shifts)(view), []).append(view)
-    with_elites = any(view.elite is not None for view in answer.views)
-    titles = ["shift", "winner certified", "smallest margin", "winner changes"]
-    titles += ["elite set certified", "smallest elite margin"] if with_elites else []
-    rows = []
-    for name, views in grouped.items():
-        changes = sum(view.perturbed_winner != answer.clean_winner for view in views)
-        row = [name, *_selection([view.top1 for view in views]), f"{changes}/{len(views)}"]
-        if with_elites:
-            row += _selection([view.elite for view in views if view.elite is not None])
-        rows.append(row)
-    table(titles, rows)
-
-    def both(what: str, top1: float | None, elite: float | None) -> None:
-        prose(f"{what}: winner {cell(top1)}{f', elite set {cell(elite)}' * with_elites}")
-
-    if gaps := answer.clean_gaps:
-        both("clean gap that the bounds must not close", gaps.top1, gaps.elite)
-    for held in answer.certified_severities:
-        both(f"largest certified severity of {held.kind}", held.top1, held.elite)
-    _may_change("winner", answer.top1_may_change, shifts)
-    _may_change("elite set", answer.elite_may_change, shifts)
-    receipt(answer.receipt)
-
-
-def _may_change(what: str, bounds: Sequence[DrawsBound], shifts: Sequence[Perturbation]) -> None:
-    """One line per random shift: how often its draws may change the choice."""
-    for bound in bounds:
-        prose(f"{what}, {shifts[bound.spec_index]}: {bound}")
-
-
-def _selection(certificates: Sequence[SelectionCertificate]) -> list[str]:
-    certified = sum(certificate.certified for certificate in certificates)
-    smallest = min((certificate.margin for certificate in certificates), default=None)
-    return [f"{certified}/{len(certificates)}", cell(smallest)]
-
-
-def paired_plans(answer: PairedPlans, shifts: Sequence[Perturbation]) -> None:
-    """One row per view; then the smallest gaps of the clean run."""
-
-    def iterations(view: PairedPlan) -> str:
-        return f"{sum(x.elite.certified for x in view.iterations)}/{len(view.iterations)}"
-
-    columns(
-        answer.views,
-        ("view", _named(shifts)),
-        ("draw", "draw"),
-        ("plan certified", "certified"),
-        ("iterations certified", iterations),
-        ("elite sets part at", "first_divergence"),
-        ("selection regret", "selection_regret"),
-    )
-    if answer.clean_gaps:
-        top1 = min(gaps.top1 for gaps in answer.clean_gaps)
-        elite = min(gaps.elite for gaps in answer.clean_gaps if gaps.elite is not None)
-        prose(f"smallest clean gap of an iteration: winner {cell(top1)}, elite set {cell(elite)}")
-    _may_change("plan", answer.plan_may_change, shifts)
-    receipt(answer.receipt)
+    Views are named by their shifts, where there are any. A table has a row per view where it is
+    wide or CSV.
+    """
+    prose(found.headline())
+    shown = found.shown() if _form.get() is Format.TABLE else found.table()
+    at = shown["spec_index"]
+    view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
+    others = {k.replace("_", " "): held for k, held in shown.items() if k != "spec_index"}
+    tabular(found, {"view": view, **others})
+    receipt(found.receipt)
 
 
 def receipt(proof: Receipt) -> None:

@@ -23,7 +23,6 @@ from acpc_client import (
     Fit,
     FitOutcome,
     Identity,
-    Operation,
     Perturbation,
     Result,
     ScoreJob,
@@ -36,14 +35,13 @@ from acpc_client.errors import AlreadyExists, ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit, Keys, given, sets
-from acpc_lab.cli.follow import counted, failed, finish, follow, submitting
-from acpc_lab.cli.gates import Case, ScoreOptions, by_gate, reason, settle
+from acpc_lab.cli.follow import counted, finish, follow, submitting
+from acpc_lab.cli.gates import ScoreOptions
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
     CheckpointName,
     Followed,
-    Gate,
     Population,
     ScoreOut,
     Server,
@@ -97,10 +95,19 @@ class OnAnchors(AnchorCount):
             return self.anchor_set
         if self.anchor_set is None and self.dataset is not None and self.task is not None:
             return DatasetAnchors(self.dataset, self.task, **drawn)
-        raise typer.BadParameter(
-            "give --dataset and --task, or --anchor-set alone: a set has its anchors already",
-            param_hint="--dataset",
-        )
+        if self.anchor_set is not None:
+            wrong = "give it alone, without how anchors are drawn: a set has its anchors already"
+        elif self.dataset is not None:
+            wrong = "give --task too: acpc list tasks shows presets, acpc init writes a task file"
+        elif self.task is not None:
+            wrong = "give --dataset too: acpc list datasets shows what the server has"
+        else:
+            wrong = (
+                "give --dataset and --task (acpc list datasets, acpc list tasks), or --anchor-set "
+                "alone (acpc list anchor-sets)"
+            )
+        hint = "--dataset" if self.anchor_set is None else "--anchor-set"
+        raise typer.BadParameter(wrong, param_hint=hint)
 
 
 class Asked(OnAnchors):
@@ -166,7 +173,8 @@ class Score(Asked, ScoreOptions, Server):
     sure, and exits with 5 where there are too few anchors to say:
 
         acpc score "$CHECKPOINT" --reference baseline --out score.json \
-            --dataset tworoom.h5 --task tworoom --shift blur:15 --gate confident || exit 1
+            --dataset tworoom.h5 --task tworoom --shift blur:15 \
+            --gate confident || exit 1
 
     **How many anchors?** Without `--anchors` and a protocol it measures until it is decided, 400 at
     most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
@@ -202,9 +210,7 @@ class Score(Asked, ScoreOptions, Server):
                 said = f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else "")
                 one = follow(client, job.name, timeout=self.timeout, out=self.out, said=said)
                 ended.append(one)
-            if len(ended) == 1:
-                finish(ended[0], self, f"{self.checkpoint} under {shifts[0]}")
-            self._finish_all(client, shifts, ended)
+        finish(ended, self, [ScoreRequest(shift=shift, **asked) for shift in shifts])
 
     def _submit(
         self, client: AcpcClient, shifts: Sequence[Perturbation], asked: dict[str, Any]
@@ -215,44 +221,6 @@ class Score(Asked, ScoreOptions, Server):
                 client.score_checkpoint(shift=shift, request_id=name, **asked)
                 for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
-
-    def _finish_all(
-        self, client: AcpcClient, shifts: Sequence[Perturbation], ended: Sequence[Operation]
-    ) -> None:
-        """Prints the scores under several shifts in one table, and exits accordingly.
-
-        Raises typer.Exit: Always; a confident gate goes by verdicts corrected for their number.
-        """
-        from acpc_lab.report import claims, failing, from_operations  # noqa: PLC0415  slow
-
-        for job in ended:
-            failed(job)
-            if self.json:
-                render.result(job)
-        if any(job.error is not None for job in ended):
-            raise typer.Exit(Exit.JOB_ENDED_BADLY)
-        data = from_operations(client, ended)
-        named = zip(data.cells, map(str, shifts), strict=True)
-        data = data.with_(cells=tuple(replace(one, shift=shift) for one, shift in named))
-        cases, rows = [], []
-        for one in data.cells:
-            if one.score is None:
-                continue
-            sure = one.among.outcome if one.among else None
-            outcome = one.score.gated(self.gate)
-            outcome = sure if self.gate is Gate.CONFIDENT and sure else outcome
-            name = f"{one.name} under {one.shift}"
-            cases.append(Case(name, by_gate(outcome, self.gate), reason(one.score, self.gate)))
-            verdict, sr = one.score.verdict, one.score.checkpoint.sr
-            numbers = (render.near(verdict, "ir_relative", verdict.ir_relative),
-                       render.near(verdict, "sr", sr))  # fmt: skip
-            rows.append([one.shift, *numbers, verdict.outcome.name, sure.name if sure else "-"])
-        if not self.json:
-            for sentence in [*claims(data), *failing(data)]:
-                render.prose(sentence)
-            render.prose(render.asked(ended[0], shifts=len(shifts)))
-            render.table(("shift", "relative IR", "SR", "verdict", "sure, all together"), rows)
-        raise typer.Exit(settle("acpc score", cases, self.junit))
 
 
 class CheckFit(OnAnchors, Followed, Server):
@@ -305,8 +273,8 @@ class Limit(Asked, Followed, Server):
 
         acpc limit lewm-tworooms --reference lewm-tworooms-plain \
             --dataset tworoom.h5 --task tworoom --shift gaussian_noise
-        acpc limit lewm-tworooms --reference lewm-tworooms-plain --anchor-set latest \
-            --shift blur:3,5,9,15,31
+        acpc limit lewm-tworooms --reference lewm-tworooms-plain \
+            --anchor-set latest --shift blur:3,5,9,15,31
 
     Attributes:
         shift: The visual change and the strongest of it to score, as gaussian_noise:0.2; without a

@@ -1,18 +1,21 @@
 """``acpc sweep``."""
 
 import json
+from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from acpc.contract import percent
-from acpc_client import AcpcClient, Outcome, save_result
+from acpc.contract import ScoreRequest, percent
+from acpc_client import AcpcClient, Identity, Operation, Outcome, Result, save_result
 from acpc_client.errors import FailedPrecondition
 
+from acpc_lab.campaigns import Entry
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Command, Exit, group
 from acpc_lab.cli.follow import shown
-from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, reason, settle
+from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, conclude, settle
 from acpc_lab.cli.options import (
     Concurrency,
     CorrectionOption,
@@ -23,10 +26,18 @@ from acpc_lab.cli.options import (
     interruptible,
     out_option,
 )
-from acpc_lab.cli.table import WIDE, Format
+from acpc_lab.cli.render import Format
 from acpc_lab.evidence import Correction
-from acpc_lab.sweeps import COLUMNS as RESULT_COLUMNS
-from acpc_lab.sweeps import CellResult, ServerAway, Sweep, SweepResults
+from acpc_lab.sweeps import (
+    BY_NAME,
+    Cell,
+    CellResult,
+    ServerAway,
+    Sweep,
+    SweepResults,
+    TaskState,
+    judged,
+)
 from acpc_lab.tables import TABLE_FORMATS, Quantity
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -65,7 +76,7 @@ class Run(Followed, _File):
         acpc sweep run sweep.yaml --submit-only        # close the lid; later:
         acpc sweep run sweep.yaml --watch
         acpc sweep run gate.yaml --gate confident --out gate.csv || exit 1
-        acpc sweep run gate.yaml --junit gate.xml      # for the CI system's list of tests
+        acpc sweep run gate.yaml --junit gate.xml      # for the CI system
 
     The exit code is that of the worst cell. A checkpoint that is its own reference is there for
     comparison and does not count. With `--submit-only`: 0 all submitted, 4 some rejected.
@@ -125,30 +136,22 @@ class Run(Followed, _File):
         self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
-        results_table(results, self.form)
+        _print(results, self.form)
         failures(results.failed)
         for sentence in results.inconsistencies:
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
-        code = settle("acpc sweep", _cases(results, gate), self.junit)
-        outcomes = results.gated(gate or Gate.POINT)
-        missing, failed = (outcomes.count(x) for x in (Outcome.UNSPECIFIED, Outcome.FAILED))
-        if missing or results.inconsistencies:
-            render.note(f"{missing} cells have no score")
-            raise typer.Exit(Exit.JOB_ENDED_BADLY)
-        if gate and all(item.is_reference for item in results):
+        named = [(item.cell.title, item) for item in results]
+        if gate and all(item.is_reference and item.score for item in results):
+            settle("acpc sweep", [Case(x, Outcome.PASSED, REFERENCE) for x, _ in named], self.junit)
             render.note("every checkpoint is its own reference, so nothing was judged")
             raise typer.Exit(Exit.UNDECIDED)
-        if failed:
-            surely = "surely " if gate is Gate.CONFIDENT else ""
-            render.note(f"{failed} of {len(results)} cells {surely}fail the screen")
-        elif undecided := outcomes.count(Outcome.UNDECIDED):
-            unjudged = any(x.sure is Outcome.INCONCLUSIVE for x in results if not x.is_reference)
-            more = (
-                "name a reference, without which none passes" if unjudged else "score more anchors"
-            )
-            render.note(f"{undecided} of {len(results)} cells are undecided: {more}")
-        raise typer.Exit(code)
+        try:
+            conclude("acpc sweep", named, gate, self.junit)
+        except typer.Exit as ended:
+            if results.inconsistencies:
+                raise typer.Exit(Exit.JOB_ENDED_BADLY) from ended
+            raise
 
 
 @app.command("show", cls=Command)
@@ -159,8 +162,8 @@ class Show(Printed, _File):
 
     **Examples**
 
-        acpc sweep show noise.yaml --plan       # which cells the file means; submits nothing
-        acpc sweep show noise.yaml              # where it is
+        acpc sweep show noise.yaml --plan    # the cells it means; submits nothing
+        acpc sweep show noise.yaml           # where it is
         acpc sweep show noise.sweep --out noise.csv
 
     Attributes:
@@ -189,12 +192,12 @@ class Show(Printed, _File):
         results = results.corrected(self.correction)
         if self.out is not None:
             count = _save(results, self.out, self.anchors)
-            render.line(f"{self.out}: {count} rows")
-        elif self.form is Format.CSV:
+            render.note(f"{self.out}: {count} rows")
+        if self.form is Format.CSV:
             rows = results.anchor_rows() if self.anchors else results.rows()
             render.line(rows.to_csv().rstrip("\n"))
         else:
-            results_table(results, self.form)
+            _print(results, self.form)
             if not self.json:
                 failures(results.failed)
                 render.prose(results.headline())
@@ -221,17 +224,11 @@ class Show(Printed, _File):
         return results
 
 
-def _cases(results: SweepResults, gate: Gate | None) -> list[Case]:
-    """A case per cell, as the gate over all of them counts it; without a gate nothing fails."""
-    cases = []
-    for item, outcome in zip(results, results.gated(gate or Gate.POINT), strict=True):
-        if item.score is None:
-            message = f"{item.state.value}: {item.error or 'it has no score'}"
-        else:
-            message = REFERENCE if item.is_reference else reason(item.score, gate)
-        allowed = gate is None and item.score is not None
-        cases.append(Case(item.cell.title, Outcome.PASSED if allowed else outcome, message))
-    return cases
+def _print(results: SweepResults, form: Format) -> None:
+    if form is Format.JSON:
+        render.line(results.result().to_json(indent=1))
+    else:
+        results_table(results, form, correction=results.correction)
 
 
 def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:
@@ -247,26 +244,58 @@ def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:
 _MAX_ROWS = 60
 
 
-def results_table(results: SweepResults, form: Format = Format.TABLE) -> None:
-    """The cells on stdout, and what is sure of all; as a table at most one screen of them."""
-    if form is Format.JSON:
-        render.line(results.result().to_json(indent=1))
-        return
+def cells_of(
+    answers: Sequence[Operation | Result],
+    requests: Sequence[ScoreRequest | None],
+    correction: Correction = Correction.HOLM,
+) -> Sequence[CellResult]:
+    """Jobs that have ended, or stored scores, as cells of a sweep; several are judged together."""
+    cells = []
+    for answer, request in zip(answers, requests, strict=True):
+        if isinstance(answer, Operation):
+            score, checkpoint, error = answer.score, answer.checkpoint, answer.error
+        else:
+            score, checkpoint, error = answer.answer, answer.answer.checkpoint.checkpoint, None
+        asked = request or ScoreRequest(checkpoint, "", Identity())
+        known = {item.name: getattr(asked, item.name) for item in fields(ScoreRequest)}
+        ended = Entry().ended(TaskState.FAILED if error else TaskState.SUCCEEDED, error)
+        unnamed = f"shift {score.receipt.perturbation_digest[:8]}" if score else ""
+        shift = "" if request else unnamed
+        cells.append(CellResult(**vars(ended), cell=Cell(**known), score=score, shift=shift))
+    return judged(cells, correction) if len(cells) > 1 else cells
+
+
+def results_table(
+    results: Sequence[CellResult],
+    form: Format = Format.TABLE,
+    *,
+    asked: str = "",
+    first: str = "checkpoint",
+    correction: Correction = Correction.HOLM,
+) -> None:
+    """What is sure of all cells, then a row each, as a table at most one screen of them.
+
+    ``first`` is what the names of the cells are; ``asked`` stands above the table.
+    """
+    from acpc_lab.report import ReportData, claims, failing  # noqa: PLC0415  slow to import
+
     known = any(item.evidence is not None for item in results)
     if known:
-        from acpc_lab.report import claims, failing, from_sweep  # noqa: PLC0415  slow to import
-
-        data = from_sweep(results)
+        data = ReportData("", tuple(results), correction=correction)
         for sentence in [*claims(data), *failing(data)]:
             render.prose(sentence)
+    if asked:
+        render.prose(asked)
     most = _MAX_ROWS if form is Format.TABLE else len(results)
-    render.listing(results.cells[:most], (*COLUMNS, *(_SURE if known else ())), form)
+    columns = (COLUMNS[0]._replace(name=first), *COLUMNS[1:], *(_SURE if known else ()))
+    render.listing(results[:most], columns, form)
     if len(results) > most:
         render.prose(f"and {len(results) - most} more: -o wide")
     for score in [item.score for item in results if item.score][:1]:
         render.prose(score.meaning())
-    if results.limits:
-        render.columns(results.limits[:most], *_LIMITS)
+    limits = {id(item.limit): item.limit for item in results if item.limit is not None}
+    if limits:
+        render.columns([*limits.values()][:most], *_LIMITS)
 
 
 def failures(items: tuple[CellResult, ...]) -> None:
@@ -279,7 +308,9 @@ def failures(items: tuple[CellResult, ...]) -> None:
 
 def _judged(item: CellResult, outcome: Outcome | None) -> str:
     """An outcome, where there is one: a checkpoint is never judged against itself."""
-    if item.score is None or outcome is None:
+    if item.score is None:
+        return item.state.value
+    if outcome is None:
         return "-"
     return "reference" if item.is_reference else outcome.name
 
@@ -293,27 +324,25 @@ _LIMITS = (
 )
 _PLANNED = (
     Quantity("cell", "title"),
-    Quantity("reference", lambda cell: cell.reference.name if cell.reference else "none", rank=1),
-    Quantity("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), rank=2),
+    Quantity("reference", lambda cell: cell.reference.name if cell.reference else "none"),
+    Quantity("labels", lambda x: " ".join(f"{k}={v}" for k, v in x.labels.items()), wide=True),
 )
-_SHOWN = ("shift", "seed", "state", "ir_relative", "sr", "skill")
+_NUMBERS = tuple(BY_NAME[name] for name in ("ir_relative", "sr"))
 COLUMNS = (
     Quantity("checkpoint", "name"),
-    *(column for column in RESULT_COLUMNS if column.name in _SHOWN),
+    Quantity("shift", "shift"),
+    *_NUMBERS,
     Quantity("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
+    *(BY_NAME[name] for name in ("skill", "seed", "state")),
 )
 _SURE = (
-    Quantity("IR interval", lambda item: str(item.interval("ir_relative") or "-"), rank=4),
-    Quantity("SR interval", lambda item: str(item.interval("sr") or "-"), rank=5),
+    Quantity("for sure", lambda x: _judged(x, x.among.outcome if x.among else x.sure)),
+    Quantity("IR interval", lambda x: str(x.interval("ir_relative") or "-"), wide=True),
+    Quantity("SR interval", lambda x: str(x.interval("sr") or "-"), wide=True),
     Quantity(
-        "for sure",
-        lambda x: _judged(x, x.among.outcome if x.among else x.sure),
-        rank=1,
+        "draws not seen", lambda x: (found := x.value("unseen")) and percent(found), wide=True
     ),
-    Quantity(
-        "draws not seen", lambda x: (found := x.value("unseen")) and percent(found), rank=WIDE
-    ),
-    Quantity("judged alone", lambda x: _judged(x, x.sure), rank=WIDE),
+    Quantity("judged alone", lambda x: _judged(x, x.sure), wide=True),
 )
 
 
@@ -321,7 +350,7 @@ def in_words(item: CellResult) -> str:
     """A score in a few words; empty without one."""
     if item.score is None:
         return ""
-    ir, sr, _, verdict = (column.cell(item) for column in COLUMNS[-4:])
+    ir, sr, verdict = (column.cell(item) for column in COLUMNS[2:5])
     return f"relative IR {ir}, SR {sr}, {verdict}"
 
 

@@ -14,31 +14,12 @@ from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
 from acpc_lab.cli.follow import follow
 from acpc_lab.cli.options import Followed, Server
-from acpc_lab.tables import ABSENT, gap, in_short, leaves, named
+from acpc_lab.tables import compared, leaves
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
 """What computed, which may be another where numbers are the same."""
 _ROUNDED = {"summary", "notes", "method", "rounding_floor"}
 """What follows from the last digits: words, and how far rounding reaches on a device."""
-
-_ROUNDING = 0.01
-"""Relative difference that no other device explains."""
-
-
-class Change(Record, repr=False):
-    """What differs between a file and an answer: a value, or some of an array's.
-
-    Attributes:
-        what: Path in the document.
-        held: In the file; of several values how many of how many differ.
-        now: Of the answer; of several nothing.
-        apart: Largest relative difference; None where it is not one of numbers.
-    """
-
-    what: str
-    held: str
-    now: str
-    apart: float | None
 
 
 class Repetition(Record, repr=False):
@@ -46,16 +27,18 @@ class Repetition(Record, repr=False):
 
     Attributes:
         operation: The job that was asked for.
-        compared: Numbers, words and digests of the file.
-        changes: Those that differ by more than allowed.
-        largest: Largest relative difference that counts as none.
+        values: Numbers, words and digests of the file.
+        differ: How many of them differ by more than allowed.
+        largest_difference: Largest relative difference of two numbers; None: not of numbers alone.
+        difference: The first that differs; None when none does.
         computed_by: What computed, where it is another: in the file, and now.
     """
 
     operation: str
-    compared: int
-    changes: tuple[Change, ...]
-    largest: float
+    values: int
+    differ: int
+    largest_difference: float | None
+    difference: str | None
     computed_by: dict[str, tuple[str, str]]
 
 
@@ -93,26 +76,22 @@ class Verify(Followed, Server):
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
-        found = compared(held, Result.of(ended), self.within)
-        self.answer(found, lambda: self._show(found))
-        if found.changes:
-            raise typer.Exit(Exit.ERROR)
-
-    def _show(self, found: Repetition) -> None:
-        many = f"{len(found.changes)} of {found.compared} values and arrays"
-        line = f"{many} differ" if found.changes else f"OK: {found.compared} values and arrays"
-        if found.largest:
-            line += f"; others by {found.largest:.1g} at most"
-        render.prose(f"{line} ({found.operation})")
-        if found.changes:
-            rows = [(one.what, one.held, one.now, "" if one.apart is None else f"{one.apart:.1g}")
-                    for one in found.changes]  # fmt: skip
-            render.table(("what", "in the file", "now", "relative difference"), rows)
+        found = _repeated(held, Result.of(ended), self.within)
+        self._conclude(found, f"{found.values} values ({found.operation})")
         for name, (before, now) in found.computed_by.items():
             render.note(f"{name}: {before} in the file, {now} now")
-        numbers = [one.apart for one in found.changes if one.apart is not None]
-        if numbers and len(numbers) == len(found.changes) and max(numbers) <= _ROUNDING:
-            render.note(f"numbers alone differ: --within {2 * max(numbers):.0e} allows for it")
+        if found.differ:
+            apart = found.largest_difference
+            most = f", by {apart:.1g} at most: see --within" if apart else ""
+            render.note(f"{found.differ} of {found.values} values differ{most}")
+            raise typer.Exit(Exit.ERROR)
+
+    def _conclude(self, found: Any, held: str) -> None:  # noqa: ANN401 - one of two records
+        """Prints what is equal, or the first difference."""
+        if self.json or found.difference is None:
+            self.answer(found, lambda: render.line(f"OK: {held}"))
+        if found.difference is not None:
+            render.problem(f"first difference: {found.difference}")
 
     def _study(self) -> None:
         from acpc_lab import studies  # noqa: PLC0415  slow to import
@@ -123,12 +102,9 @@ class Verify(Followed, Server):
             wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
             raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
         found = studies.verify(self.source)
-        if self.json or found.difference is None:
-            what = f"{found.study} study {found.digest}"
-            held = f"{found.files} files and {found.values} values"
-            self.answer(found, lambda: render.line(f"OK: {what}: {held}"))
+        what = f"{found.study} study {found.digest}"
+        self._conclude(found, f"{what}: {found.files} files and {found.values} values")
         if found.difference is not None:
-            render.problem(f"first difference: {found.difference}")
             raise typer.Exit(Exit.ERROR)
 
 
@@ -153,12 +129,11 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     return call(*first, asked.pop("shift" if held.kind == "score" else "study"), **asked)
 
 
-def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
+def _repeated(held: Result, now: Result, within: float) -> Repetition:
     """Compares all that a file says with what the same request has now.
 
-    Values of arrays are counted by the array. What the file lacks is not compared, as of an older
-    release, or where values per anchor were left out; what follows from last digits only where
-    every bit counts.
+    What the file lacks is not compared, as of an older release, or where values per anchor were
+    left out; what follows from last digits only where every bit counts.
     """
     documents = [one.to_dict() for one in (held, now)]
     receipts = [document["receipt"] or {} for document in documents]
@@ -173,23 +148,15 @@ def compared(held: Result, now: Result, within: float = 0.0) -> Repetition:
         )
         for document, receipt in zip(documents, receipts, strict=True)
     )
-    arrays: dict[str, list[Any]] = {}
-    for path, value in found.items():
-        grown = value is None and path not in wanted  # into what the file's release lacked
-        if not grown and not (within and _ROUNDED & {*path}):
-            name = named(tuple(step for step in path if isinstance(step, str)))
-            arrays.setdefault(name, []).append((value, wanted.get(path, ABSENT)))
-    changes, largest = [], 0.0
-    for name, pairs in arrays.items():
-        apart = [gap(*pair) for pair in pairs]
-        far = [one for one in apart if one > within]
-        largest = max([largest, *(one for one in apart if one <= within)])
-        if far:
-            before, after = (in_short(one) for one in pairs[0])
-            if len(pairs) > 1:
-                before, after = f"{len(far)} of {len(pairs)} differ", ""
-            apart_by = None if math.isinf(max(far)) else max(far)
-            changes.append(Change(name, before, after, apart_by))
+    left = [
+        path
+        for path, value in found.items()
+        if not (value is None and path not in wanted)  # grew into what was not there
+        and not (within and _ROUNDED & {*path})
+    ]
+    both = [{path: of[path] for path in left if path in of} for of in (found, wanted)]
+    apart = compared(*both, within)
     by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
-    return Repetition(now.operation, len(arrays), tuple(changes), largest, other)
+    largest = apart.largest if math.isfinite(apart.largest) else None
+    return Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)

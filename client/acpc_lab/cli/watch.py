@@ -35,7 +35,7 @@ class Watch(Followed, Server):
     **Examples**
 
         acpc watch --sweep gate.yaml
-        acpc watch runs/7 --sweep gate.yaml --gate confident
+        acpc watch runs/7 --sweep gate.yaml
         acpc watch runs --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without

@@ -3,7 +3,6 @@
 from acpc_lab.datasets.proposal import FoundColumn, TaskChoice, columns_of, proposed
 from acpc_lab.datasets.windows import (
     ActionScale,
-    DrawnFrames,
     action_scale,
     drawn_from,
     open_dataset,

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from acpc.datasets import MAKES_FRAMES, Dataset, TaskPreset, WindowIndex, draw_windows, parse_task
-from acpc_client import DatasetAnchors
+from acpc.datasets import Dataset, TaskPreset, WindowIndex, action_width, parse_task
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 HORIZON = 8
 """Future frames of the paper's protocol, for which windows are counted."""
-_KNOWN: Mapping[str, tuple[str, ...]] = {
-    "pixels": ("pixels",),
-    "action": ("action",),
-    "state": ("pos_agent", "state", "observation", "observation.state", "observation_state"),
-}
 
 
 @dataclass(frozen=True)
@@ -55,12 +49,12 @@ def columns_of(dataset: Dataset) -> list[FoundColumn]:
             found.append(FoundColumn(name, "frames", dataset.pixel_column(name).shape))
             continue
         except FailedPrecondition as error:
-            why = error.message
+            no_frames = error.message
         try:
             found.append(FoundColumn(name, "numbers", dataset.numeric_column(name).shape))
         except FailedPrecondition as error:
-            framed = "must" in why and "numbers" in error.message and MAKES_FRAMES not in why
-            found.append(FoundColumn(name, "unusable", why=error.message if framed else why))
+            why = no_frames if "must hold numbers of shape" in error.message else error.message
+            found.append(FoundColumn(name, "unusable", why=why))
     return found
 
 
@@ -69,20 +63,14 @@ def proposed(
 ) -> tuple[str, list[str]]:
     """The text of a task file that a server can read this dataset by, and what to know of it.
 
-    Raises ArgumentError: A column is not there, or none can be proposed; names the field;
-    FailedPrecondition: The dataset cannot be read as the task says.
+    A line that is not sure is marked ``CHECK``. Raises ArgumentError: A column is not there, or
+    there is none of its kind; names the field; FailedPrecondition: The labels do not fit the state.
     """
     frames = [one.name for one in columns if one.kind == "frames"]
-    for one in columns if chosen.pixels or not frames else ():
-        if one.why and (
-            one.name == chosen.pixels or (not chosen.pixels and MAKES_FRAMES in one.why)
-        ):
-            raise ArgumentError("pixels", one.why)
     widths = {one.name: int(np.prod(one.shape[1:])) for one in columns if one.kind == "numbers"}
-    pixels, pixels_note = _pick("pixels", chosen.pixels, frames)
-    action, action_note = _pick("action", chosen.action, list(widths))
-    others = [name for name in widths if name != action]
-    state, state_note = _pick("state", chosen.state, others)
+    pixels, of_pixels = _chosen("pixels", chosen.pixels, frames)
+    action, of_action = _chosen("action", chosen.action, [*widths])
+    state, of_state = _chosen("state", chosen.state, [name for name in widths if name != action])
     skip, labels = chosen.frameskip or 5, chosen.labels or tuple(range(min(2, widths[state])))
     block = f"{skip} x {widths[action]} = {skip * widths[action]}"
     must = f"frameskip x action width ({block}) must be the checkpoint's action block width"
@@ -90,9 +78,9 @@ def proposed(
     split = "" if chosen.labels else "CHECK: proposed; which coordinates make states different? "
     lines = [
         f"name: {json.dumps(chosen.name)}",
-        f"pixels: {json.dumps(pixels)}  # frames{pixels_note}",
-        f"action: {json.dumps(action)}  # {widths[action]} wide{action_note}",
-        f"state: {json.dumps(state)}  # {widths[state]} wide{state_note}",
+        f"pixels: {json.dumps(pixels)}  # frames{of_pixels}",
+        f"action: {json.dumps(action)}  # {widths[action]} wide{of_action}",
+        f"state: {json.dumps(state)}  # {widths[state]} wide{of_state}",
         f"frameskip: {skip}  # environment steps between kept frames. {asked}{must}",
         f"history: {chosen.history}  # frames of history that the model takes",
         "# proprio: NAME  # column of proprioception, for models whose frames come with it",
@@ -100,29 +88,25 @@ def proposed(
         f"  - {{rule: coordinates, of: {list(labels)}}}",
     ]
     text = "\n".join(lines) + "\n"
-    return text, _checked(dataset, parse_task(chosen.name, text.encode()))
+    task = parse_task(chosen.name, text.encode())
+    action_width(dataset, task)
+    return text, _windows_of(dataset, task)
 
 
-def _pick(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
-    """The column, and a comment: of those there are the one asked for, a known name, the only."""
-    if given is not None:
-        if given not in names:
-            found = f"found {given!r}, wanted one of {', '.join(names) or 'those there are: none'}"
-            raise ArgumentError(what, found)
-        return given, ""
-    known = [name for name in _KNOWN[what] if name in names]
-    if known or len(names) == 1:
-        name = (known or names)[0]
-        rest = [json.dumps(other) for other in names if other != name]
-        sure = not rest or name == what  # there may be more cameras, and numbers of other kinds
-        return name, "" if sure else f"; CHECK: there are also {', '.join(rest)}"
+def _chosen(what: str, given: str | None, names: list[str]) -> tuple[str, str]:
+    """The column asked for, the one of that name, or the first; and a comment, if not sure."""
     if not names:
         raise ArgumentError(what, f"no column of the dataset can be the {what}: see its columns")
-    raise ArgumentError(what, f"is none that is known; name it: one of {', '.join(names)}")
+    if given is not None and given not in names:
+        raise ArgumentError(what, f"found {given!r}, wanted one of {', '.join(names)}")
+    name = given or (what if what in names else names[0])
+    others = ", ".join(json.dumps(other) for other in names if other != name)
+    sure = given or not others or (name == what and what != "state")
+    return name, "" if sure else f"; CHECK: there are also {others}"
 
 
-def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
-    """Draws two anchors as the server does, reads one, and describes the dataset."""
+def _windows_of(dataset: Dataset, task: TaskPreset) -> list[str]:
+    """Sentences on the windows that the dataset has; ArgumentError, ``frameskip``: It has none."""
     steps, longest = task.history + HORIZON, int(dataset.lengths.max(initial=0))
     windows = WindowIndex(dataset.lengths, num_steps=steps, frameskip=task.frameskip)
     if not len(windows):
@@ -132,15 +116,6 @@ def _checked(dataset: Dataset, task: TaskPreset) -> list[str]:
             f"{windows.span} rows, and the longest episode has {longest}; wanted at most "
             f"{longest // steps}",
         )
-    source = DatasetAnchors(dataset.name, task.name, count=min(2, len(windows)))
-    drawn = draw_windows(
-        dataset,
-        task,
-        source.resolved().with_windows(task.reading, HORIZON),
-        history=task.history,
-        horizon=HORIZON,
-    )
-    drawn.pixels.gather(drawn.frame_rows[:1])
     sentences = [
         f"{len(windows)} windows of {task.history} + {HORIZON} frames in {windows.episodes} of "
         f"{len(dataset.lengths)} episodes"

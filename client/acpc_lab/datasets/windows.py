@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +14,11 @@ from acpc.contract import did_you_mean, load_optional
 from acpc.datasets import (
     FORMATS,
     MAX_TASK_BYTES,
-    OTHERS,
     Dataset,
-    DrawnWindows,
     Normaliser,
     StatisticsCache,
     TaskPreset,
     action_blocks,
-    compressed,
     draw_windows,
     load_preset,
     misfit,
@@ -35,28 +32,6 @@ from acpc_client import AnchorArrays, DatasetAnchors, Reading
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 OnRead = Callable[[int, int], object]
-
-
-class DrawnFrames:
-    """The frames of drawn anchors, read when a slice of them is asked for.
-
-    Attributes:
-        shape: (anchors, history + horizon, height, width, 3).
-    """
-
-    dtype = np.dtype(np.uint8)
-
-    def __init__(self, drawn: DrawnWindows, on_read: OnRead) -> None:
-        self._drawn = drawn
-        self._on_read = on_read
-        self.shape = (*drawn.frame_rows.shape, *drawn.pixels.shape[1:])
-
-    def __getitem__(self, part: slice, /) -> NDArray[np.uint8]:
-        """The frames of consecutive anchors; FailedPrecondition names a row that is damaged."""
-        rows = self._drawn.frame_rows[part]
-        frames: NDArray[np.uint8] = self._drawn.pixels.gather(rows)
-        self._on_read(part.indices(self.shape[0])[1], self.shape[0])
-        return frames
 
 
 @contextmanager
@@ -98,16 +73,7 @@ def drawn_from(
             )
         except FailedPrecondition as error:
             raise misfit(dataset, source.task, error) from error
-        yield AnchorArrays(
-            history=history,
-            frames=DrawnFrames(drawn, on_read),
-            action_blocks=drawn.action_blocks,
-            endpoint_states=drawn.endpoint_states,
-            labels=drawn.labels,
-            anchor_ids=drawn.anchor_ids,
-            trajectory_ids=drawn.trajectory_ids,
-            proprio=drawn.proprio,
-        )
+        yield replace(drawn.anchors, frames=replace(drawn.frames, on_read=on_read))
 
 
 @dataclass(frozen=True)
@@ -173,10 +139,8 @@ def read_task(name: str) -> TaskPreset:
 
 def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset]:
     """The dataset at ``path``, to read inside the ``with``; raises as :func:`drawn_from`."""
-    if path.is_file() and (unpack := compressed(path.name)):
-        raise FailedPrecondition(unpack, reason="DATASET_FORMAT")
-    if not format and (format := recognise(path)) in OTHERS:
-        raise FailedPrecondition(f"dataset {unread(path.name, format)}", reason="DATASET_FORMAT")
+    if not format and not (format := recognise(path)):
+        raise FailedPrecondition(f"dataset {unread(path.name)}", reason="DATASET_FORMAT")
     if format == "hdf5":
         load_optional("hdf5plugin", install_line("hdf5"))
         hdf5: Any = load_optional("acpc.datasets.hdf5", install_line("hdf5"))
@@ -185,6 +149,4 @@ def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset
         from acpc_lab.datasets.lance import LanceDataset  # noqa: PLC0415 - loads the library
 
         return nullcontext(LanceDataset(path))
-    found = f"found {format!r}" if format else f"{path.name!r} is none that is known"
-    hint = "" if format else " (docs/anchors.md, 'Other formats')"
-    raise ArgumentError("format", f"{found}; wanted one of {', '.join(FORMATS)}{hint}")
+    raise ArgumentError("format", f"found {format!r}; wanted one of {', '.join(FORMATS)}")

@@ -34,11 +34,8 @@ from acpc_lab.studies import (
 )
 from acpc_lab.studies.base import Evidence, Study
 from acpc_lab.tables import (
-    ABSENT,
-    gap,
-    in_short,
+    compared,
     leaves,
-    named,
     read_rows,
     sha256,
     to_csv,
@@ -208,7 +205,7 @@ class Verification(Record):
     """Result of a verification.
 
     Attributes:
-        largest_difference: Largest relative difference of two numbers that count as equal.
+        largest_difference: Largest relative difference of two numbers.
         difference: The first thing that is not as it should be; None when all is.
     """
 
@@ -244,7 +241,7 @@ def verify(folder: Path) -> Verification:
 
 
 def _numbers(held: Bundle) -> tuple[int, float, str | None]:
-    """Values compared, the largest difference that passes, and the first that does not."""
+    """Values compared, the largest relative difference, and the first that is too large."""
     if SUMMARY not in held.files:
         return 0, 0.0, f"{MANIFEST} names no {SUMMARY}"
     try:
@@ -252,13 +249,5 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
     except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     computed = held.evidence().result(held.sources[:-1]).to_dict()  # the last one is this release
-    found, wanted = dict(leaves(written)), dict(leaves(computed))
-    largest, count = 0.0, 0
-    for count, path in enumerate(wanted | found, start=1):
-        ours, theirs = found.get(path, ABSENT), wanted.get(path, ABSENT)
-        apart = gap(ours, theirs, NOTHING)
-        if apart > TOLERANCE:
-            words = f"found {in_short(ours)}, where the rows give {in_short(theirs)}"
-            return count, largest, f"{SUMMARY}, {named(path)}: {words}"
-        largest = max(largest, apart)
-    return count, largest, None
+    found = compared(dict(leaves(written)), dict(leaves(computed)), TOLERANCE, NOTHING)
+    return found.values, found.largest, found.first and f"{SUMMARY}, {found.first}"

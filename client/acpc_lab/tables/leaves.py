@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
-ABSENT = object()
-"""What a document has at a path that it lacks."""
+_ABSENT = object()  # what a document has at a path that it lacks
 Path = tuple[str | int, ...]
 
 
@@ -35,14 +34,44 @@ def gap(found: object, wanted: object, nothing: float = 0.0) -> float:
     return 0.0 if type(found) is type(wanted) and found == wanted else math.inf
 
 
+class Compared(NamedTuple):
+    """Two documents, value by value.
+
+    Attributes:
+        values: How many were compared.
+        differ: How many of them differ by more than allowed.
+        largest: Largest relative difference of two numbers; infinite: of anything else.
+        first: The first that differs, in words; None where none does.
+    """
+
+    values: int
+    differ: int
+    largest: float
+    first: str | None
+
+
+def compared(
+    found: Mapping[Path, Any], wanted: Mapping[Path, Any], within: float, nothing: float = 0.0
+) -> Compared:
+    """Compares two documents by their ``leaves``; ``within`` is a relative difference."""
+    differ, largest, first = 0, 0.0, None
+    paths = found | wanted  # type: ignore[operator]
+    for path in paths:
+        ours, theirs = found.get(path, _ABSENT), wanted.get(path, _ABSENT)
+        apart = gap(ours, theirs, nothing)
+        largest = max(largest, apart)
+        if apart > within:
+            differ += 1
+            first = first or f"{named(path)}: found {_short(ours)}, wanted {_short(theirs)}"
+    return Compared(len(paths), differ, largest, first)
+
+
 def named(path: Path) -> str:
     """A path as errors write it."""
     return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)[1:]
 
 
-def in_short(value: object) -> str:
+def _short(value: object) -> str:
     """A leaf as JSON, of which the end is left out where it is long."""
-    if value is ABSENT:
-        return "nothing"
-    text = json.dumps(value)
+    text = "nothing" if value is _ABSENT else json.dumps(value)
     return text if len(text) <= 60 else f"{text[:57]}..."

@@ -121,8 +121,8 @@ class Quantity(NamedTuple):
         path: Attributes and keys that lead from a record to the value, joined by dots; or a
             function of the record.
         spec: Format of a number for people, for example ``.3f``; empty: four digits, or a text.
-        rank: How soon a narrow table leaves it out: the highest goes first, 0 never.
-        short: Characters that name the record as well as all of them; 0: all are needed.
+        wide: Whether only ``-o wide`` and CSV have it, so that tables fit 80 columns.
+        most: Characters that a table shows, the first ones; None: all.
         title: Heading for people; empty: the name.
         hint: What it means, where the title does not say it.
     """
@@ -130,8 +130,8 @@ class Quantity(NamedTuple):
     name: str
     path: str | Callable[[Any], object]
     spec: str = ""
-    rank: int = 0
-    short: int = 0
+    wide: bool = False
+    most: int | None = None
     title: str = ""
     hint: str = ""
 

@@ -9,10 +9,12 @@ from acpc.faces import lazy_face
 
 NAMES = {
     "acpc.contract": "perturbations",
+    "anchor_arrays": """
+        AnchorArrays CUT_BYTES DIRECTIONS Form Frames MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
+        check_array check_arrays extra_array has_steps""",
     "anchor_sets": """
-        AnchorArray AnchorContents AnchorSet DIRECTIONS MAX_EXTRA_ARRAYS SMALL_ARRAYS VIEWS
-        anchors_digest check_extra endpoints_at endpoints_digest extra_digest frame_digests
-        has_steps""",
+        AnchorArray AnchorContents AnchorSet anchors_digest digest_of endpoints_at
+        endpoints_digest extra_digest frame_digests""",
     "answers": """
         CertifiedSeverity CleanGaps DrawsBound ErrorDrift PairComparison PairResult
         PairedIteration PairedPlan PairedPlans PoolCertificate PoolChoice SampledPool
@@ -38,7 +40,7 @@ NAMES = {
     "normal_form": "digested resolved",
     "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
-    "record": "Columns Record Tabular beside cell columns_of ends percent",
+    "record": "Columns Record Tabular beside cell columns_of ends percent text_table",
     "requests": """
         AnchorSource CemBudget CheckpointRef CreateRequest DatasetAnchors MAX_ANCHORS
         MAX_HORIZON MAX_REQUEST_ID PerturbationSet ScoreProtocol Thresholds UploadHeader
@@ -62,6 +64,7 @@ NAMES = {
     "visual_changes": "GivenViews Registered VisualChange",
 }
 if TYPE_CHECKING:
+    from acpc.contract.anchor_arrays import *
     from acpc.contract.anchor_sets import *
     from acpc.contract.answers import *
     from acpc.contract.compositions import *

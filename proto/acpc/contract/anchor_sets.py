@@ -9,75 +9,12 @@ from datetime import datetime
 import numpy as np
 
 from acpc.arrays import NDArray
-from acpc.contract.errors import ArgumentError
+from acpc.contract.anchor_arrays import DIRECTIONS, SMALL_ARRAYS, VIEWS, AnchorArrays
 from acpc.contract.messages import Wire
 from acpc.contract.record import Record
 from acpc.contract.requests import DatasetAnchors
 from acpc.contract.tensor import Array
-from acpc.contract.visual_changes import check_group
 from acpc.v1 import anchor_service_pb2 as pb
-
-SMALL_ARRAYS = ("action_blocks", "endpoint_states", "labels", "anchor_ids", "trajectory_ids")
-"""Every array of anchors but the frames, in the order of the digest."""
-
-
-VIEWS = "views/"
-"""Before the name of a group of views, in the name of its array."""
-DIRECTIONS = "directions/"
-"""The same of a group of probe directions."""
-MAX_EXTRA_ARRAYS = 256
-"""Arrays of a set beside those that every set has."""
-# By what a name is, or begins with: element type, and axes for each anchor.
-_EXTRAS: dict[str, tuple[type, str]] = {
-    VIEWS: (np.uint8, "views, history, height, width, 3"),
-    DIRECTIONS: (np.float32, "probes, history, height, width, 3"),
-    "proprio": (np.float32, "steps, features"),
-}
-
-
-def _extra(name: str) -> tuple[type, str]:
-    prefix, slash, group = name.partition("/")
-    known = _EXTRAS.get(prefix + slash)
-    if known is None:
-        wanted = "views/GROUP, directions/GROUP or proprio"
-        raise ArgumentError("name", f"found {name[:120]!r}, wanted {wanted}")
-    if slash:
-        check_group(group, "name")
-    return known
-
-
-def has_steps(name: str) -> bool:
-    """Whether the first axis of an extra array is the frames of an anchor, history first."""
-    return _extra(name)[1].startswith("steps")
-
-
-def check_extra(
-    name: str,
-    dtype: np.dtype[np.generic],
-    shape: Sequence[int],
-    history: int,
-    frames: Sequence[int],
-) -> None:
-    """Checks what an extra array of ``shape`` an anchor is, beside ``frames`` of such a shape.
-
-    Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``.
-    """
-    wanted, axes = _extra(name)
-    if dtype != wanted:
-        raise ArgumentError("dtype", f"found {dtype} of {name}, wanted {np.dtype(wanted)}")
-    steps, height, width, _ = frames
-    known = {"history": history, "steps": steps, "height": height, "width": width, "3": 3}
-    names = axes.split(", ")
-    fits = len(shape) == len(names) and all(
-        extent == known.get(axis, extent) and extent > 0
-        for axis, extent in zip(names, shape, strict=True)
-    )
-    if not fits:
-        sized = ", ".join(f"{axis} {known[axis]}" if axis in known else axis for axis in names)
-        raise ArgumentError(
-            "shape",
-            f"found {list(shape)[:8]} an anchor of {name}, wanted ({sized.replace('3 3', '3')})",
-        )
 
 
 class AnchorArray(Record, Wire[pb.AnchorArray]):
@@ -204,3 +141,18 @@ def anchors_digest(
     for name, of_array in sorted((extras or {}).items()):
         digest.update(f"\nextra {name} {of_array}\n".encode())
     return digest.hexdigest()
+
+
+def digest_of(anchors: AnchorArrays) -> str:
+    """The digest that the set of these anchors has; reads every frame once."""
+    large = {name: list[bytes]() for name in ("frames", *anchors.extras)}
+    for part in anchors.cuts():
+        for name in large:
+            large[name] += frame_digests(part.arrays[name])
+    extras = {
+        name: extra_digest(name, array.dtype, array.shape, large[name])
+        for name, array in anchors.extras.items()
+    }
+    height, width = anchors.frames.shape[2:4]
+    frames = large["frames"]
+    return anchors_digest(anchors.history, (height, width), anchors.small, frames, extras)

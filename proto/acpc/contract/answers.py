@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from acpc.arrays import NDArray
 from acpc.contract.messages import Wire
 from acpc.contract.provenance import Receipt, Timing
-from acpc.contract.record import Columns, Record, Tabular, columns_of
+from acpc.contract.record import Columns, Record, Tabular, cell, columns_of
 from acpc.v1 import diagnostic_service_pb2 as pb
 
 
@@ -40,8 +41,16 @@ class PairComparison(Tabular, Record, Wire[pb.ComparePairResponse]):
     def table(self) -> Columns:
         """A row per view; the drift of the prediction error is None without an observed future."""
         names = ("spec_index", "draw", "acpc", "acpc_one_step", "encoder_shift")
-        drift = [result.error_drift and result.error_drift.drift for result in self.results]
-        return {**columns_of(self.results, *names), "error_drift": drift}
+        drifts = [result.error_drift for result in self.results]
+        return {
+            **columns_of(self.results, *names),
+            "error_drift": [found and found.drift for found in drifts],
+            "drift_bound": [found and found.bound for found in drifts],
+        }
+
+    def shown(self) -> Columns:
+        """The table, without drifts where no future was observed."""
+        return {name: held for name, held in self.table().items() if held.count(None) < len(held)}
 
     def headline(self) -> str:
         """The largest distance."""
@@ -103,12 +112,33 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
     uncertified: int
     share: float
 
+    @property
+    def percent(self) -> str:
+        """The share, rounded up."""
+        return f"{math.ceil(1000 * self.share) / 10:g} %"
+
     def __str__(self) -> str:
         """The bound in words."""
         return (
-            f"at most {math.ceil(1000 * self.share) / 10:g} % of all draws may change it "
+            f"at most {self.percent} of all draws may change it "
             f"({self.uncertified} of {self.draws} not certified; 95 % confidence)"
         )
+
+
+def _may_change(bounds: Sequence[DrawsBound], spec_indices: Iterable[int]) -> list[str | None]:
+    """The bound of each perturbation; None where nothing of it is random."""
+    known = {bound.spec_index: bound.percent for bound in bounds}
+    return [known.get(index) for index in spec_indices]
+
+
+def _both(found: CleanGaps | CertifiedSeverity, elites: bool = True) -> str:
+    return f"winner {cell(found.top1)}{f', elite set {cell(found.elite)}' if elites else ''}"
+
+
+_MEANING = (
+    "certified: views whose choice is proven to be the clean one; may change: the share of all "
+    "draws that may change it, at most, with 95 % confidence"
+)
 
 
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
@@ -143,6 +173,35 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
             columns["elite_certified"] = [v.elite and v.elite.certified for v in views]
             columns["elite_margin"] = [v.elite and v.elite.margin for v in views]
         return columns
+
+    def shown(self) -> Columns:
+        """A row per perturbation and choice, the winner or the elite set: what is certified."""
+        rows = []
+        for index in dict.fromkeys(view.spec_index for view in self.views):
+            views = [view for view in self.views if view.spec_index == index]
+            changes = f"{sum(x.perturbed_winner != self.clean_winner for x in views)}/{len(views)}"
+            for choice, found, changed, bounds in (
+                ("winner", [x.top1 for x in views], changes, self.top1_may_change),
+                ("elite set", [x.elite for x in views if x.elite], None, self.elite_may_change),
+            ):
+                certified = f"{sum(one.certified for one in found)}/{len(found)}"
+                margin = min((one.margin for one in found), default=None)
+                bound = _may_change(bounds, [index])[0]
+                if found:
+                    rows.append((index, choice, certified, margin, changed, bound))
+        names = ("spec_index", "choice", "certified", "smallest margin", "changes", "may change")
+        return {name: [row[at] for row in rows] for at, name in enumerate(names)}
+
+    def meaning(self) -> str:
+        """What the columns say, the gaps of the clean costs, and the severities that hold."""
+        sentences = [_MEANING]
+        elites = any(view.elite is not None for view in self.views)
+        if self.clean_gaps is not None:
+            held = _both(self.clean_gaps, elites)
+            sentences.append(f"clean gap that the bounds must not close: {held}")
+        for one in self.certified_severities:
+            sentences.append(f"largest certified severity of {one.kind}: {_both(one, elites)}")
+        return "; ".join(sentences)
 
     def headline(self) -> str:
         """Counts the certified views, for the winner and for the elite set."""
@@ -197,6 +256,23 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
         """Returns a row per view: certified or not, first divergence, and the regret of it."""
         names = ("spec_index", "draw", "certified", "first_divergence", "selection_regret")
         return columns_of(self.views, *names)
+
+    def shown(self) -> Columns:
+        """The table, with how many iterations are certified and which share of draws may differ."""
+        certified = [[one.elite.certified for one in view.iterations] for view in self.views]
+        return {
+            **self.table(),
+            "iterations certified": [f"{sum(held)}/{len(held)}" for held in certified],
+            "may change": _may_change(self.plan_may_change, [x.spec_index for x in self.views]),
+        }
+
+    def meaning(self) -> str:
+        """What the columns say, and the smallest gaps of the clean run."""
+        if not self.clean_gaps:
+            return _MEANING
+        elites = (gaps.elite for gaps in self.clean_gaps if gaps.elite is not None)
+        least = CleanGaps(min(gaps.top1 for gaps in self.clean_gaps), min(elites, default=None))
+        return f"{_MEANING}; smallest clean gap of an iteration: {_both(least)}"
 
     def headline(self) -> str:
         """Counts the certified plans."""

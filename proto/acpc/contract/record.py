@@ -84,6 +84,7 @@ def _brief(value: object) -> str:
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
 """Rows that a notebook shows."""
+_NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+)?|[-\s]*")
 
 
 def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:
@@ -150,16 +151,19 @@ def html_table(title: str, columns: Columns, most: int = MAX_SHOWN) -> str:
 
 
 def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:
-    """A table as aligned text: a header, ``most`` rows, and how many there are beyond."""
-    rows = [list(columns), *(list(map(cell, row)) for row in zip(*columns.values(), strict=True))]
-    widths = [max(map(len, column)) for column in zip(*rows[: most + 1], strict=True)]
-    lines = [
-        "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows[: most + 1]
-    ]
-    return "\n".join(
-        [*lines, *([f"and {len(rows) - most - 1} more rows"] * (len(rows) > most + 1))]
-    )
+    """A table as aligned text: a header, ``most`` rows, and how many there are beyond.
+
+    Numbers are on the right of their column.
+    """
+    count = max(map(len, columns.values()), default=0)
+    laid_out = []
+    for name, values in columns.items():
+        cells = [cell(value) for value in values[:most]]
+        side = ">" if cells and all(map(_NUMBER.fullmatch, cells)) else "<"
+        width = max(map(len, [name, *cells]))
+        laid_out.append([f"{text:{side}{width}}" for text in (name, *cells)])
+    lines = ["  ".join(row).rstrip() for row in zip(*laid_out, strict=True)]
+    return "\n".join([*lines, *([f"and {count - most} more rows"] * (count > most))])
 
 
 def cell(value: object, spec: str = "") -> str:

@@ -276,7 +276,7 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         columns: dict[str, list[object]] = {"": list(TITLES.values())}
         for index, side in enumerate(sides):
             name = side.checkpoint.name
-            columns[f"{name} (reference)" if index else name] = [
+            columns["(reference)" if index else name] = [
                 self._shown(number, side, first=not index) for number in TITLES
             ]
         if found is not None:

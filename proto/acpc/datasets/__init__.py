@@ -4,14 +4,11 @@ NumPy and no torch. Of the formats only ``hdf5`` is read here, by a module of it
 h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetColumn``.
 """
 
-from acpc.datasets.columns import MAKES_FRAMES, MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
 from acpc.datasets.formats import (
     FORMATS,
     HDF5_SUFFIXES,
     LANCE_SUFFIX,
-    OTHERS,
-    compressed,
-    dataset_format,
     recognise,
     unread,
 )
@@ -24,6 +21,7 @@ from acpc.datasets.normalisers import (
 )
 from acpc.datasets.plain_yaml import plain_yaml
 from acpc.datasets.selection import (
+    DrawnFrames,
     DrawnWindows,
     action_blocks,
     action_variants,

@@ -24,25 +24,6 @@ MAX_NUMERIC_BYTES = 2**34
 MAX_FRAME_SIDE = 4096
 
 
-MAKES_FRAMES = "makes frames of it"
-_CHANNELS = {1: ".repeat(3, axis=-1)", 3: "", 4: "[..., :3]"}
-
-
-def _remedy(dtype: np.dtype, shape: tuple[int, ...]) -> str:
-    """Words what makes RGB frames of an array of pixels in another form; empty: these are none."""
-    if len(shape) != 4 or dtype.kind not in "fiu":
-        return ""
-    last, first = _CHANNELS.get(shape[3]), _CHANNELS.get(shape[1])
-    if last is None and first is None:
-        return ""
-    made = f"x{last}" if last is not None else f"x.transpose(0, 2, 3, 1){first}"
-    scaled = ""
-    if dtype.kind == "f":
-        made, scaled = f"(255 * {made}).round()", " where values are 0 to 1 (0 to 255: no 255 *)"
-    made += "" if dtype == np.uint8 else ".astype('uint8')"
-    return f"; {made} {MAKES_FRAMES}{scaled}: docs/tasks.md, 'Frames in another form'"
-
-
 class DatasetColumn(ABC):
     """One column.
 
@@ -161,8 +142,11 @@ class Dataset(ABC):
     def check_pixels(self, name: str, dtype: np.dtype, shape: tuple[int, ...]) -> None:
         """FailedPrecondition where these are no RGB frames, or not one for every row."""
         if dtype != np.uint8 or len(shape) != 4 or shape[3] != 3:
-            wrong = "must hold uint8 frames of shape (rows, height, width, 3), RGB last; is"
-            raise self.bad(name, f"{wrong} {dtype} {shape}{_remedy(dtype, shape)}")
+            raise self.bad(
+                name,
+                "must hold uint8 frames of shape (rows, height, width, 3), RGB last; is "
+                f"{dtype} {shape} (docs/tasks.md, 'Frames in another form')",
+            )
         if not all(1 <= side <= MAX_FRAME_SIDE for side in shape[1:3]):
             raise self.bad(name, f"has frames with sides outside 1 to {MAX_FRAME_SIDE} pixels")
         self._check_rows(name, shape[0])

@@ -32,6 +32,7 @@ from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition
 from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
+from acpc.datasets.formats import HDF5_SUFFIXES, unread
 
 EPISODE_COLUMNS, STEP_COLUMN = ("ep_idx", "episode_idx"), "step_idx"
 _READ_BYTES = 2**25
@@ -143,6 +144,10 @@ class Hdf5Dataset(Dataset):
         try:
             file = h5py.File(path, "r", locking="best-effort", rdcc_nbytes=_CHUNK_CACHE_BYTES)
         except OSError as error:
+            if not name.endswith(HDF5_SUFFIXES):
+                raise FailedPrecondition(
+                    f"dataset {unread(name)}", reason="DATASET_FORMAT"
+                ) from error
             why = _newer(error) or f"(damaged, truncated or still being written?): {error}"
             raise FailedPrecondition(
                 f"dataset {name!r} is not a readable HDF5 file {why}"

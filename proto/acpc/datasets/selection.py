@@ -1,12 +1,15 @@
 """Draws anchors from a dataset, as the public protocol does."""
 
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
-from jaxtyping import Float, Float32, Float64, Int64
+from jaxtyping import Float, Float32, Int64
 
 from acpc.contract import (
+    AnchorArrays,
     AnchorSample,
     AnchorSource,
     ArgumentError,
@@ -21,37 +24,48 @@ from acpc.datasets.windows import TorchOrder, WindowIndex, chosen_episodes
 
 
 @dataclass(frozen=True)
+class DrawnFrames:
+    """The frames of drawn anchors, read when a slice of them is asked for.
+
+    Attributes:
+        column: The dataset's column of frames.
+        rows: Rows of each anchor's frames in it, (anchors, history + horizon).
+        on_read: Called after each read with the anchors whose frames were read, and all anchors.
+    """
+
+    column: DatasetColumn
+    rows: Int64[np.ndarray, "n steps"]
+    on_read: Callable[[int, int], object] = lambda done, total: None
+    dtype: ClassVar = np.dtype(np.uint8)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(anchors, history + horizon, height, width, 3)."""
+        return *self.rows.shape, *self.column.shape[1:]
+
+    def __getitem__(self, part: slice, /) -> np.ndarray:
+        """The frames of consecutive anchors; FailedPrecondition names a row that is damaged."""
+        frames = self.column.gather(self.rows[part])
+        self.on_read(part.indices(len(self.rows))[1], len(self.rows))
+        return frames
+
+
+@dataclass(frozen=True)
 class DrawnWindows:
     """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open.
 
     Attributes:
-        history: Frames h of the history; the other frames are the future.
-        pixels: Column of the frames.
-        frame_rows: Rows of each anchor's frames in it.
-        action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
-        endpoint_states: Standardised state at the last future frame, float64 (n, state width), or
-            at every future frame, (n, H, state width).
-        labels: Endpoint-state labels, int64 (n,), or with every frame's states (n, H).
-        anchor_ids: The windows' indices, int64 (n,).
-        trajectory_ids: Episode each anchor was cut from, int64 (n,).
+        anchors: Their identities are the windows' indices, their trajectories the episodes.
+        frames: Their frames.
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width).
-        proprio: Normalised proprioception of every frame, float32 (n, h + H, width); None where
-            the task names no column of it.
         windows: Windows that the anchors are a simple random sample of; None where they are not.
     """
 
-    history: int
-    pixels: DatasetColumn
-    frame_rows: Int64[np.ndarray, "n steps"]
-    action_blocks: Float32[np.ndarray, "n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "n *future state_width"]
-    labels: Int64[np.ndarray, "n *future"]
-    anchor_ids: Int64[np.ndarray, "n"]
-    trajectory_ids: Int64[np.ndarray, "n"]
-    window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
-    proprio: Float32[np.ndarray, "n steps proprio_width"] | None = None
-    windows: int | None = None
+    anchors: AnchorArrays
+    frames: DrawnFrames
+    window_blocks: Float32[np.ndarray, "n window block_width"]
+    windows: int | None
 
 
 def draw_windows(
@@ -103,19 +117,18 @@ def draw_windows(
             each = [_endpoint_states(dataset, task, at, known) for at in frame_rows[:, history:].T]
             splits = [median_split_labels(task.label_features(at)) for at in each]
             states, labels = np.stack(each, axis=1), np.stack(splits, axis=1)
-    return DrawnWindows(
+    frames = DrawnFrames(pixels, frame_rows)
+    anchors = AnchorArrays(
         history=history,
-        pixels=pixels,
-        frame_rows=frame_rows,
+        frames=frames,
         action_blocks=window_blocks[:, : steps - 1].copy(),
         endpoint_states=states,
         labels=labels,
         anchor_ids=chosen,
         trajectory_ids=episode,
-        window_blocks=window_blocks,
         proprio=_proprio(dataset, task, frame_rows, known),
-        windows=None if source.by_episode else len(windows),
     )
+    return DrawnWindows(anchors, frames, window_blocks, None if source.by_episode else len(windows))
 
 
 def lengths_of(dataset: Dataset, task: TaskPreset, episodes: str) -> Int64[np.ndarray, "episodes"]:

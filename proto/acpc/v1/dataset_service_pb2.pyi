@@ -32,8 +32,8 @@ class DatasetFile(_message.Message):
     size_bytes: _builtins.int
     """Size of the file; zero for a folder."""
     format: _builtins.str
-    """`hdf5`, which the server reads; `lance`, of which `acpc anchors upload` makes an anchor set where
-    it lies; or one that is to be converted: `folder`, `video` or `lerobot`.
+    """`hdf5`, which the server reads; or `lance`, of which `acpc anchors upload` makes an anchor set
+    where it lies.
     """
     def __init__(
         self,

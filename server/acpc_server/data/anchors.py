@@ -1,10 +1,7 @@
 """Anchors: the logged windows on which a checkpoint is measured."""
 
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import field as declared
 from functools import cached_property
 from types import MappingProxyType
 from typing import TypeAlias
@@ -14,8 +11,8 @@ from acpc.contract import (
     DIRECTIONS,
     SMALL_ARRAYS,
     AnchorArray,
+    AnchorArrays,
     anchors_digest,
-    check_extra,
     endpoints_at,
     extra_digest,
     frame_digests,
@@ -56,11 +53,11 @@ def cuts(one: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
         yield first, min(first + step, stop)
 
 
-class Anchors(ABC):
+class Anchors:
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
 
     The small arrays are whole; frames are read a range of anchors at a time, so that a set may be
-    larger than memory. ``AnchorBatch`` holds its frames, a stored anchor set reads them from disk.
+    larger than memory.
 
     Attributes:
         forms: Element type and shape for an anchor of what is read: frames (h + H, height, width,
@@ -74,7 +71,6 @@ class Anchors(ABC):
         trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
         window_blocks: Normalised blocks that leave all frames of the window that each anchor was
             drawn from, (n, h + F, block width); None where the window is not known.
-        arrays: Those beside frames that are in memory, by name.
         windows: Windows that the anchors are a simple random sample of; None where not known.
         read_as: What a receipt says of how their dataset was read: how actions are normalised, and
             which episodes; empty where not known.
@@ -82,7 +78,6 @@ class Anchors(ABC):
 
     windows: int | None = None
     read_as: Mapping[str, object] = MappingProxyType({})
-    arrays: Mapping[str, np.ndarray] = MappingProxyType({})
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     forms: Mapping[str, Form]
     history: int
@@ -91,6 +86,18 @@ class Anchors(ABC):
     labels: Int64[np.ndarray, "n *future"]
     anchor_ids: Int64[np.ndarray, "n"]
     trajectory_ids: Int64[np.ndarray, "n"]
+
+    def __init__(self, arrays: AnchorArrays) -> None:
+        self._large = arrays.large
+        forms = {name: (x.dtype, tuple(x.shape[1:])) for name, x in self._large.items()}
+        self._take(arrays.history, arrays.small, forms)
+
+    def _take(
+        self, history: int, small: Mapping[str, np.ndarray], forms: Mapping[str, Form]
+    ) -> None:
+        self.history, self.forms = history, forms
+        for name in SMALL_ARRAYS:
+            setattr(self, name, small[name])
 
     @property
     def count(self) -> int:
@@ -101,13 +108,6 @@ class Anchors(ABC):
     def horizon(self) -> int:
         """Future frames H."""
         return int(self.action_blocks.shape[1]) + 1 - self.history
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of frames that may yet be read among them."""
-        beside = [] if self.window_blocks is None else [self.window_blocks]
-        held = (*self.small_arrays().values(), *self.arrays.values(), *beside)
-        return sum(array.nbytes for array in held)
 
     @property
     def frame_size(self) -> tuple[int, int]:
@@ -138,9 +138,10 @@ class Anchors(ABC):
         parts = (self.read(name, *cut) for cut in cuts(one, 0, self.count))
         return b"".join(digest for part in parts for digest in frame_digests(part))
 
-    @abstractmethod
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return frames, history first, or an array beside them, of anchors [start, stop)."""
+        found: np.ndarray = self._large[name][start:stop]
+        return found
 
     def read_frames(self, start: int, stop: int) -> UInt8[np.ndarray, "m steps height width 3"]:
         """Return RGB frames of anchors [start, stop), history first."""
@@ -190,119 +191,43 @@ class PartialAnchors(Anchors):
         change: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> None:
         self._whole, self._steps, self._change = whole, whole.history + horizon, change
-        self.history, self.windows, self.read_as = whole.history, whole.windows, whole.read_as
+        self.windows, self.read_as = whole.windows, whole.read_as
         arrays = whole.small_arrays(0, count)
         if count == whole.count:
             arrays = endpoints_at(arrays, horizon)
-        for name, array in arrays.items():
-            setattr(self, name, array)
-        self.action_blocks = self.action_blocks[:, : self._steps - 1]
-        self.forms = {
-            name: (dtype, (self._steps, *shape[1:]) if _has_steps(name) else shape)
+        arrays["action_blocks"] = arrays["action_blocks"][:, : self._steps - 1]
+        forms = {
+            name: (dtype, (self._steps, *shape[1:]) if has_steps(name) else shape)
             for name, (dtype, shape) in whole.forms.items()
         }
-
-    @property
-    def held_bytes(self) -> int:
-        """Those of the whole set."""
-        return self._whole.held_bytes
+        self._take(whole.history, arrays, forms)
 
     def read(self, name: str, start: int, stop: int) -> np.ndarray:
         """Return frames, history first, or an array beside them, of anchors [start, stop)."""
         part = self._whole.read(name, start, stop)
-        part = part[:, : self._steps] if _has_steps(name) else part
+        part = part[:, : self._steps] if has_steps(name) else part
         return self._change(part) if self._change and name == FRAMES else part
 
     def digests(self, name: str) -> bytes:
         """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""
-        if self._change or (_has_steps(name) and self.horizon < self._whole.horizon):
+        if self._change or (has_steps(name) and self.horizon < self._whole.horizon):
             return super().digests(name)
         return self._whole.digests(name)[: DIGEST_BYTES * self.count]
 
 
-def _has_steps(name: str) -> bool:
-    return name == FRAMES or has_steps(name)
+def check_numbers(anchors: AnchorArrays, path: Callable[[str], str] = str) -> None:
+    """Raise InvalidArgument, the ``path`` of an array in memory, for what no anchor may hold.
 
-
-@dataclass(frozen=True)
-class AnchorBatch(Anchors):
-    """Anchors whose frames are in memory, and ``arrays`` beside them, by name.
-
-    InvalidArgument: the arrays do not fit each other, or hold a number that is not finite.
+    That is a number that is not finite, a negative identity, and a direction that is 0 throughout.
     """
-
-    history: int  # the axes "_n" must agree too: __post_init__ says so by name
-    frames: UInt8[np.ndarray, "_n steps height width 3"]
-    action_blocks: Float32[np.ndarray, "_n blocks block_width"]
-    endpoint_states: Float64[np.ndarray, "_n ... state_width"]
-    labels: Int64[np.ndarray, "_n ..."]
-    anchor_ids: Int64[np.ndarray, "_n"]
-    trajectory_ids: Int64[np.ndarray, "_n"]
-    arrays: Mapping[str, np.ndarray] = declared(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        n, steps = self.frames.shape[:2]
-        if not 1 <= self.history < steps:
-            raise InvalidArgument(
-                "history", f"is {self.history}; {steps} frames allow 1 to {steps - 1} and a future"
-            )
-        for field in SMALL_ARRAYS:
-            found = len(getattr(self, field))
-            if found != n:
-                raise InvalidArgument(field, f"has {found} anchors, but frames has {n}")
-        if self.action_blocks.shape[1] != steps - 1:
-            raise InvalidArgument(
-                "action_blocks",
-                f"has {self.action_blocks.shape[1]} blocks an anchor; {steps} frames need "
-                f"{steps - 1}, one leaving each frame but the last",
-            )
-        future = self.labels.shape[1:]
-        futures = ((), (steps - self.history,))
-        if future not in futures or self.endpoint_states.shape[1:-1] != future:
-            raise InvalidArgument(
-                "endpoint_states",
-                f"has shape {self.endpoint_states.shape} beside labels {self.labels.shape}; give "
-                f"both at the last future frame, or both at all {steps - self.history}",
-            )
-        for field in ("action_blocks", "endpoint_states", "anchor_ids", "trajectory_ids"):
-            values = getattr(self, field)
-            if not np.isfinite(values).all():
-                raise InvalidArgument(field, "holds NaN or infinite numbers")
-            if field.endswith("_ids") and (values < 0).any():
-                raise InvalidArgument(field, "holds a negative number")
-        self._check_arrays()
-
-    def _check_arrays(self) -> None:
-        for place, (name, array) in enumerate(self.arrays.items()):
-            path = f"extras[{place}]"
-            if len(array) != self.count:
-                raise InvalidArgument(
-                    f"{path}.values.shape", f"has {len(array)} anchors, but frames has {self.count}"
-                )
-            try:
-                check_extra(name, array.dtype, array.shape[1:], self.history, self.frames.shape[1:])
-            except InvalidArgument as error:
-                raise error.below(path if error.field == "name" else f"{path}.values") from error
-            if array.dtype.kind == "f" and not np.isfinite(array).all():
-                raise InvalidArgument(f"{path}.values", "holds NaN or infinite numbers")
-            if not name.startswith(DIRECTIONS):
-                continue
+    for name, array in anchors.arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise InvalidArgument(path(name), "holds NaN or infinite numbers")
+        if name.endswith("_ids") and (array < 0).any():
+            raise InvalidArgument(path(name), "holds a negative number")
+        if name.startswith(DIRECTIONS):
             for anchor, probe in np.argwhere(~array.any(axis=(2, 3, 4, 5))):
                 raise InvalidArgument(
-                    f"{path}.values",
+                    path(name),
                     f"direction {probe} of anchor {anchor} is 0 throughout and points nowhere",
                 )
-
-    @property
-    def large(self) -> dict[str, np.ndarray]:
-        """Frames and ``arrays``, by name."""
-        return {FRAMES: self.frames, **self.arrays}
-
-    @cached_property
-    def forms(self) -> dict[str, Form]:  # type: ignore[override]
-        """Element type and shape for an anchor of frames and ``arrays``, by name."""
-        return {name: (array.dtype, array.shape[1:]) for name, array in self.large.items()}
-
-    def read(self, name: str, start: int, stop: int) -> np.ndarray:
-        """Return frames, history first, or an array beside them, of anchors [start, stop)."""
-        return self.large[name][start:stop]

@@ -5,28 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Any
 
 import numpy as np
-from acpc.contract import SMALL_ARRAYS, frame_digests
+from acpc.contract import frame_digests
 from acpc.datasets import Dataset, DrawnWindows, StatisticsCache, TaskPreset, action_variants
 from jaxtyping import Float32
 
-from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, Anchors, cuts
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, Anchors, cuts
 from acpc_server.errors import FailedPrecondition
-
-
-def batch_of(drawn: DrawnWindows, start: int = 0, stop: int | None = None) -> AnchorBatch:
-    """Read drawn anchors [start, stop), all by default, to memory; their dataset is open."""
-    rows = slice(start, stop)
-    small: dict[str, Any] = {name: getattr(drawn, name)[rows] for name in SMALL_ARRAYS}
-    return AnchorBatch(
-        history=drawn.history,
-        frames=drawn.pixels.gather(drawn.frame_rows[rows]),
-        arrays={} if drawn.proprio is None else {"proprio": drawn.proprio[rows]},
-        **small,
-    )
-
 
 # Frames that are held when there are no more of them: opening the file and reading it row by row
 # takes the interpreter away from calls that are served meanwhile. The paper's 100 anchors of 11
@@ -57,17 +43,9 @@ class FileAnchors(Anchors):
         known: bytes,
         check: Callable[[], None],
     ) -> None:
-        self.history = drawn.history
-        for name in SMALL_ARRAYS:
-            setattr(self, name, getattr(drawn, name))
-        self.window_blocks = drawn.window_blocks
-        self.arrays = {} if drawn.proprio is None else {"proprio": drawn.proprio}
-        self.windows = drawn.windows
-        frames = drawn.frame_rows.shape[1], *drawn.pixels.shape[1:]
-        self.forms = {FRAMES: (np.dtype(np.uint8), frames)}
-        self.forms |= {name: (x.dtype, x.shape[1:]) for name, x in self.arrays.items()}
-        self._rows = drawn.frame_rows
-        self._column = drawn.pixels.name
+        super().__init__(drawn.anchors)
+        self.window_blocks, self.windows = drawn.window_blocks, drawn.windows
+        self._rows, self._column = drawn.frames.rows, drawn.frames.column.name
         self._task, self._statistics = task, statistics
         self._variants: dict[int, dict[str, np.ndarray]] = {}
         episodes = {"episodes": task.episodes} if task.episodes else {}
@@ -76,9 +54,10 @@ class FileAnchors(Anchors):
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
         found = [known]
-        for start, stop in cuts(math.prod(frames), len(known) // DIGEST_BYTES, self.count):
+        one = math.prod(self.forms[FRAMES][1])
+        for start, stop in cuts(one, len(known) // DIGEST_BYTES, self.count):
             check()
-            found += frame_digests(drawn.pixels.gather(drawn.frame_rows[start:stop]))
+            found += frame_digests(drawn.frames[start:stop])
         self._digests = b"".join(found)
 
     def digests(self, name: str) -> bytes:
@@ -92,7 +71,7 @@ class FileAnchors(Anchors):
         PermissionDenied: it is gone, or is now a link.
         """
         if name != FRAMES:
-            return self.arrays[name][start:stop]
+            return super().read(name, start, stop)
         if self._frame_bytes > HELD_BYTES:
             return self._read(start, stop)
         held = self._held
@@ -128,11 +107,6 @@ class FileAnchors(Anchors):
             raise self._changed(dataset, "actions")
         self._variants = {count: {**found, **super().action_variants(count)}}
         return self._variants[count]
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of frames that may yet be read among them."""
-        return super().held_bytes + (self._frame_bytes if self._frame_bytes <= HELD_BYTES else 0)
 
     @property
     def _frame_bytes(self) -> int:

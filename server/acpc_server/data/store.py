@@ -12,14 +12,13 @@ from pathlib import Path, PurePosixPath
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary
 from acpc.datasets import (
     HDF5_SUFFIXES,
+    LANCE_SUFFIX,
     MAX_TASK_BYTES,
     DrawnWindows,
     StatisticsCache,
     TaskPreset,
     WindowIndex,
     action_width,
-    compressed,
-    dataset_format,
     draw_windows,
     lengths_of,
     load_preset,
@@ -47,7 +46,7 @@ MAX_ENTRIES = 100_000
 def files_below(root: Path, field: str) -> Iterator[str]:
     """Yield regular files below ``root`` named as datasets or tasks are, following no links.
 
-    Of datasets also the folders that are one in another format; what is in them is none.
+    Of datasets also the folders that are Lance tables; what is in them is none.
     At most ``MAX_DEPTH`` folders deep, and of a huge tree the first ``MAX_ENTRIES`` only.
     """
     left = MAX_ENTRIES
@@ -55,8 +54,7 @@ def files_below(root: Path, field: str) -> Iterator[str]:
         relative = Path(path).relative_to(root)
         folders.sort()
         for folder in [name for name in folders if field == "dataset"]:
-            below = Path(path) / folder
-            if not below.is_symlink() and dataset_format(below):
+            if folder.endswith(LANCE_SUFFIX) and not (Path(path) / folder).is_symlink():
                 folders.remove(folder)
                 yield (relative / folder).as_posix()
         if len(relative.parts) >= MAX_DEPTH:
@@ -84,12 +82,18 @@ def open_file(root: Path, name: str, *, field: str) -> Iterator[int]:
     """
     descriptor = _opened(root, name, field)
     try:
-        if field == "dataset":
-            _check_format(root / name, name)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        mode = os.fstat(descriptor).st_mode
+        if field == "dataset" and stat.S_ISDIR(mode):
+            words = unread(name)
+            if recognise(root / name) == "lance":
+                words = (
+                    f"{name!r} is a Lance table, and a server reads HDF5 alone; where it lies, "
+                    f"`acpc anchors upload {name} --task TASK` makes an anchor set of it, which "
+                    "requests take instead"
+                )
+            raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")
+        if not stat.S_ISREG(mode):
             raise FailedPrecondition(f"{field} {name!r} is not a regular file")
-        if field == "dataset" and (unpack := compressed(name)):
-            raise FailedPrecondition(f"dataset {unpack}", reason="DATASET_FORMAT")
         yield descriptor
     finally:
         os.close(descriptor)
@@ -121,19 +125,6 @@ def _opened(root: Path, name: str, field: str) -> int:
             link = f"{field} {name!r} passes the symbolic link {error.filename!r}"
             raise PermissionDenied(link) from error
         raise FailedPrecondition(f"{field} {name!r} cannot be read: {error.strerror}") from error
-
-
-def _check_format(path: Path, name: str) -> None:
-    """Raise FailedPrecondition for a dataset in another format, by names alone."""
-    other = recognise(path)
-    if other in ("", "hdf5"):
-        return
-    words = (
-        f"{name!r} is a Lance table, and a server reads HDF5 alone; where it lies, `acpc anchors "
-        f"upload {name} --task TASK` makes an anchor set of it, which requests take instead"
-    )
-    words = words if other == "lance" else unread(name, other)
-    raise FailedPrecondition(f"dataset {words}", reason="DATASET_FORMAT")
 
 
 @contextmanager
@@ -233,7 +224,7 @@ class DatasetStore:
             path, size = self._root / name, 0
             with suppress(OSError):  # gone meanwhile
                 size = 0 if path.is_dir() else path.lstat().st_size
-            found.append(DatasetFile(name, size, dataset_format(path)))
+            found.append(DatasetFile(name, size, recognise(path)))
         return found
 
     def tasks(self) -> list[TaskSummary]:

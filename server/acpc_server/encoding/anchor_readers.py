@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
@@ -35,10 +34,9 @@ from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, N
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
-# Bytes that readers may hold while they are kept: consecutive jobs of a sweep use the same anchors.
-KEPT_BYTES = 2**29
-# Keys of readers, most of which have two.
-KEPT_KEYS = 32
+# Readers kept: consecutive jobs of a sweep use the same anchors, and a job may have a set and its
+# dataset measured in turn. Each holds up to 256 MiB of frames.
+KEPT = 2
 
 
 @dataclass(frozen=True)
@@ -60,13 +58,21 @@ AnySource: TypeAlias = AnchorSource | AnchorSetSource
 _OR_EVERY = ", or one with the states and labels of every future frame"
 
 
-class _Key(NamedTuple):
-    """Key of kept anchors; ``identity`` is a stamp of their data, or their digest."""
+class _Asked(NamedTuple):
+    """What is read: ``windows`` are those of a set, which may be made again with them known."""
 
     source: AnySource
-    identity: str
     history: int
     horizon: int
+    windows: int | None
+
+
+class _Kept(NamedTuple):
+    """A reader, and the stamp of its data where it was known before they were read."""
+
+    asked: _Asked
+    stamp: str
+    anchors: Anchors
 
 
 @dataclass(eq=False)
@@ -75,8 +81,7 @@ class AnchorReaders:
 
     _datasets: DatasetStore
     _sets: AnchorStore
-    kept_bytes: int = KEPT_BYTES
-    _kept: OrderedDict[_Key, Anchors] = field(default_factory=OrderedDict)
+    _kept: list[_Kept] = field(default_factory=list)  # latest first
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def named_set(self, digest: str) -> AnchorSetSource:
@@ -269,14 +274,13 @@ class AnchorReaders:
         whose frames need not be read again. Raises FailedPrecondition: The dataset has changed
         since, or the set is gone.
         """
-        self._touch(source)
+        asked = _Asked(source, history, horizon, self._touch(source))
         self._require(source, stamp)
-        key = _Key(source, stamp, history, horizon)
         frames = base64.b64decode(known["frames"]) if known else b""
-        anchors = self._kept.get(key) or self._read(key, frames, check)
+        kept = self._find(asked, lambda one: one.stamp == stamp)
+        anchors = kept.anchors if kept else self._read(asked, frames, check)
         self._require(source, stamp)  # it may have been replaced while it was read
-        self._keep(key, anchors)
-        self._keep(key._replace(identity=anchors.digest), anchors)
+        self._keep(_Kept(asked, stamp, anchors))
         frames = anchors.digests(FRAMES) if isinstance(anchors, FileAnchors) else b""
         return anchors, {"digest": anchors.digest, "frames": base64.b64encode(frames).decode()}
 
@@ -288,18 +292,19 @@ class AnchorReaders:
         Checks frames as they are read, the rest now. Raises FailedPrecondition: The dataset has
         changed since, or the set is gone.
         """
-        self._touch(source)
+        asked = _Asked(source, history, horizon, self._touch(source))
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
-        key = _Key(source, identity["digest"], history, horizon)
-        frames = base64.b64decode(identity["frames"])
-        anchors = self._kept.get(key) or self._read(key, frames, go_on)
-        if anchors.digest != identity["digest"]:
+        kept = self._find(asked, lambda one: one.anchors.digest == identity["digest"])
+        if kept is None:
+            frames = base64.b64decode(identity["frames"])
+            kept = _Kept(asked, "", self._read(asked, frames, go_on))
+        if kept.anchors.digest != identity["digest"]:
             raise _changed(source)
-        self._keep(key, anchors)
-        return anchors
+        self._keep(kept)
+        return kept.anchors
 
-    def _read(self, key: _Key, frame_digests: bytes, check: Check) -> Anchors:
-        source = key.source
+    def _read(self, asked: _Asked, frame_digests: bytes, check: Check) -> Anchors:
+        source = asked.source
         if isinstance(source, AnchorSetSource):
             try:
                 return self._sets.open(source.digest).first(source.count)
@@ -307,8 +312,8 @@ class AnchorReaders:
                 raise _deleted(source) from error
         return self._datasets.anchors(
             source,
-            history=key.history,
-            horizon=key.horizon,
+            history=asked.history,
+            horizon=asked.horizon,
             frame_digests=frame_digests,
             check=check,
         )
@@ -317,23 +322,23 @@ class AnchorReaders:
         if self.stamp(source) != stamp:
             raise _changed(source)
 
-    def _touch(self, source: AnySource) -> None:
-        if isinstance(source, AnchorSetSource):
-            try:
-                self._sets.touch(source.digest)
-            except NotFound as error:
-                raise _deleted(source) from error
+    def _touch(self, source: AnySource) -> int | None:
+        """Put off a set's expiry; return the windows that it was drawn from, as far as known."""
+        if not isinstance(source, AnchorSetSource):
+            return None
+        try:
+            self._sets.touch(source.digest)
+            return self._sets.get(source.digest).info.windows
+        except NotFound as error:
+            raise _deleted(source) from error
 
-    def _keep(self, key: _Key, anchors: Anchors) -> None:
+    def _find(self, asked: _Asked, fits: Callable[[_Kept], bool]) -> _Kept | None:
+        return next((one for one in self._kept if one.asked == asked and fits(one)), None)
+
+    def _keep(self, latest: _Kept) -> None:
         with self._lock:
-            self._kept[key] = anchors
-            self._kept.move_to_end(key)
-            while True:
-                others = {id(x): x.held_bytes for x in self._kept.values() if x is not anchors}
-                held = anchors.held_bytes + sum(others.values())
-                if len(self._kept) <= KEPT_KEYS and not (others and held > self.kept_bytes):
-                    return
-                self._kept.popitem(last=False)
+            others = [one for one in self._kept if one.anchors is not latest.anchors]
+            self._kept = [latest, *others][:KEPT]
 
 
 def _changed(source: AnySource) -> FailedPrecondition:

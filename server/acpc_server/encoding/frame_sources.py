@@ -4,176 +4,144 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from dataclasses import dataclass
 
 import numpy as np
 import torch
-from acpc.contract import NumericMode, PerturbationSet, Views
+from acpc.contract import PerturbationSet
 from torch import Tensor
 
 from acpc_server.encoding.views import Draw, View, draw_views, unchanged
-from acpc_server.engine import latent_dtype, to_device
-from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
+from acpc_server.engine import to_device
+from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, below
 from acpc_server.models import ModelCard
 from acpc_server.numerics import to_model_input
-from acpc_server.perturb import drawing_work, is_by_frame, is_stochastic
+from acpc_server.perturb import drawing_work
 
 KEY_BYTES = 16
-_Place: TypeAlias = tuple[int, int, int]
 
 
-class FrameSource(NamedTuple):
-    """Frames that are encoded together: one of a request's, a view it sends, or one drawn of them.
+@dataclass(frozen=True, eq=False)
+class FrameSource:
+    """Frames that are encoded together: a history, a view of it, or a frame beside them.
 
     Attributes:
-        key: Equal for equal latents: covers checkpoint, arithmetic and content.
-        pixels: The request's frames, uint8 (m, height, width, 3).
-        start: First of those that it takes.
-        frames: Number of frames.
-        drawn: The view to draw of them; None for the frames as they are.
+        pixels: Uint8, or float32 in [0, 1], (n, height, width, 3); of a drawn view those of ``of``.
+        of: What the view is drawn of; None for frames as they are.
+        drawn: The view to draw.
     """
 
-    key: bytes
     pixels: np.ndarray
-    start: int
-    frames: int
+    of: FrameSource | None = None
     drawn: tuple[PerturbationSet, View] | None = None
 
     @property
-    def place(self) -> _Place:
-        """Which frames of which array."""
-        return id(self.pixels), self.start, self.frames
+    def base(self) -> FrameSource:
+        """The frames as they are: what it is drawn of, or itself."""
+        return self.of or self
 
-    def located(self, error: AcpcError) -> AcpcError:
-        """Return the error of a view like this one with the field of this request."""
-        if self.drawn is None or not isinstance(error, InvalidArgument):
-            return error
-        _, view = self.drawn
-        head, _, _ = error.field.partition(".")
-        return error.moved(head, f"perturbations.specs[{view.spec_index}]")
+    @property
+    def frames(self) -> int:
+        """Number of frames."""
+        return len(self.pixels)
 
 
-class FrameSources:
-    """Makes sources for one checkpoint in one arithmetic, and their frames on ``device``."""
+def drawn_views(
+    base: FrameSource, plan: PerturbationSet, views: Iterable[View]
+) -> list[FrameSource]:
+    """Make a source of each view of a plan; one for equal views, ``base`` for what changes nothing.
 
-    def __init__(self, card: ModelCard, mode: NumericMode, device: torch.device) -> None:
-        self._device = device
-        self._size = card.image_size
-        self._dtype = latent_dtype(mode)
-        self._prefix = f"{card.digest}:{mode!s}:".encode()
+    Equal views share it because rows of a batch round differently.
+    """
+    made: dict[tuple[str, int], FrameSource] = {}
+    found = []
+    for view in views:
+        spec = plan.specs[view.spec_index]
+        fresh = base if spec.changes_nothing else FrameSource(base.pixels, base, (plan, view))
+        found.append(made.setdefault((spec.digest, view.draw), fresh))
+    return found
 
-    def frames(self, frames: np.ndarray) -> list[FrameSource]:
-        """Make a source per frame of uint8, or float32 in [0, 1], (n, height, width, 3)."""
-        prefix = self._prefix + f"{frames.shape[1:]}{frames.dtype.char}".encode()
-        return [
-            FrameSource(_digest(prefix, np.ascontiguousarray(frame).data), frames, row, 1)
-            for row, frame in enumerate(frames)
-        ]
 
-    def views(
-        self, history: Sequence[FrameSource], views: Views, distinct: Sequence[View]
-    ) -> list[list[FrameSource]]:
-        """Make sources of ``distinct`` views of a history that is given by its own sources.
+def sent_views(base: FrameSource, views: np.ndarray) -> tuple[list[FrameSource], str]:
+    """Make a source of each view that was sent, as :func:`drawn_views`; and digest them."""
+    as_sent = base.pixels
+    if views.dtype != as_sent.dtype:  # float32 in [0, 1]
+        as_sent = as_sent.astype(np.float32) / np.float32(255)
+    made = {content_digest(as_sent): base}
+    digests = [content_digest(view) for view in views]
+    found = [
+        made.setdefault(digest, FrameSource(view))
+        for digest, view in zip(digests, views, strict=True)
+    ]
+    return found, text_digest("".join(digests))
 
-        None stand for the history itself: its latents must be the same bits, or rounding would
-        make an unchanged view look changed.
-        """
-        if not isinstance(views, PerturbationSet):
-            pixels = history[0].pixels
-            return [[] if _same_frames(view, pixels) else self.frames(view) for view in views]
-        keys = b"".join(frame.key for frame in history)
-        whole = FrameSource(keys, history[0].pixels, 0, len(history))
-        specs = [(spec, is_by_frame(spec), is_stochastic(spec)) for spec in views.specs]
-        found: list[list[FrameSource]] = []
-        for view in distinct:
-            spec, by_frame, stochastic = specs[view.spec_index]
-            parts = [] if spec.changes_nothing else history if by_frame else [whole]
-            draw = f"{views.seed}:{views.anchor}:{view.draw}" if stochastic else ""
-            text = f"{spec.digest}:{draw}".encode()
-            found.append(
-                [
-                    FrameSource(_digest(x.key + text), x.pixels, x.start, x.frames, (views, view))
-                    for x in parts
-                ]
-            )
-        return found
 
-    def make(
-        self, sources: Sequence[FrameSource], between: Callable[[], None]
-    ) -> tuple[list[Tensor | AcpcError], list[int], Tensor]:
-        """Make model input of sources of one size, (n, 3, height, width) each, on the device.
+def content_digest(*arrays: np.ndarray | None) -> str:
+    """Digest of types, shapes and bytes of arrays, to know them again in this process."""
+    found = hashlib.blake2b(digest_size=KEY_BYTES)
+    for array in arrays:
+        if array is not None:
+            found.update(f"{array.dtype.str}{array.shape}".encode())
+            found.update(np.ascontiguousarray(array).data)
+    return found.hexdigest()
 
-        Returns an error in place of a view that cannot be drawn, the places of those that were, and
-        which of these are the history itself, bool on the device. Nothing waits for the device.
-        Raises what ``between`` does, which is called between pieces of work.
-        """
-        inputs: dict[_Place, Tensor] = {}
-        for dtype in (np.uint8, np.float32):
-            alike = [source for source in sources if source.pixels.dtype == dtype]
-            if alike:
-                inputs |= self._inputs(alike)
-        made: list[Tensor | AcpcError] = [inputs[source.place] for source in sources]
-        for count in {source.frames for source in sources if source.drawn}:
-            places = [p for p, x in enumerate(sources) if x.drawn and x.frames == count]
-            views = _drawn([sources[p] for p in places], inputs, between)
-            for place, view in zip(places, views, strict=True):
-                made[place] = view
-        drawn = [p for p, x in enumerate(sources) if x.drawn and isinstance(made[p], Tensor)]
-        own = [inputs[sources[p].place] for p in drawn]
-        return made, drawn, unchanged((made[p] for p in drawn), own)  # type: ignore[misc]
 
-    def _inputs(self, sources: Sequence[FrameSource]) -> dict[_Place, Tensor]:
-        """Make model input of what sources of one element type and size take, each frame once."""
-        arrays, spans = {id(s.pixels): s.pixels for s in sources}, dict[int, range]()
-        for source in sources:
-            key, rows = id(source.pixels), range(source.start, source.start + source.frames)
-            span = spans.get(key, rows)
-            spans[key] = range(min(span.start, rows.start), max(span.stop, rows.stop))
-        # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
-        parts = [arrays[key][x.start : x.stop] for key, x in spans.items()]
-        pixels = torch.from_numpy(np.concatenate(parts))
-        (there,) = to_device(self._device, pixels.dtype, pixels)
-        made = to_model_input(there, self._size, self._dtype)
-        inputs = dict(zip(spans, torch.split(made, [*map(len, spans.values())]), strict=True))
-        found: dict[_Place, Tensor] = {}
-        for source in sources:
-            key = id(source.pixels)
-            found[source.place] = inputs[key].narrow(
-                0, source.start - spans[key].start, source.frames
-            )
-        return found
+def text_digest(text: str) -> str:
+    """Digest of a text, as :func:`content_digest`."""
+    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+
+
+def make_inputs(
+    sources: Sequence[FrameSource],
+    card: ModelCard,
+    dtype: torch.dtype,
+    device: torch.device,
+    between: Callable[[], None],
+) -> tuple[list[Tensor | AcpcError], list[int], Tensor]:
+    """Make model input of sources of one size, (n, 3, height, width) each, on the device.
+
+    Returns an error in place of a view that cannot be drawn, the places of those that were, and
+    which of these are what they are drawn of, bool on the device. Nothing waits for the device.
+    Raises what ``between`` does, which is called between pieces of work.
+    """
+    inputs: dict[FrameSource, Tensor] = {}
+    bases = list(dict.fromkeys(source.base for source in sources))
+    for kind in (np.uint8, np.float32):
+        if alike := [base for base in bases if base.pixels.dtype == kind]:
+            # Joining copies: a message's bytes are read-only, and torch has no read-only tensors.
+            pixels = torch.from_numpy(np.concatenate([base.pixels for base in alike]))
+            (there,) = to_device(device, pixels.dtype, pixels)
+            made = to_model_input(there, card.image_size, dtype)
+            parts = torch.split(made, [base.frames for base in alike])
+            inputs |= zip(alike, parts, strict=True)
+    found: list[Tensor | AcpcError] = [inputs[source.base] for source in sources]
+    for count in {source.frames for source in sources if source.of}:
+        places = [p for p, x in enumerate(sources) if x.of and x.frames == count]
+        views = _drawn([sources[p] for p in places], inputs, between)
+        for place, view in zip(places, views, strict=True):
+            found[place] = view
+    drawn = [p for p, x in enumerate(sources) if x.of and isinstance(found[p], Tensor)]
+    own = [inputs[sources[p].base] for p in drawn]
+    return found, drawn, unchanged((found[p] for p in drawn), own)  # type: ignore[misc]
 
 
 def drawing_of(sources: Iterable[FrameSource], pixels: int) -> float:
     """Price the drawing of sources at so many pixels a frame, as ``perturb.drawing_work``."""
-    drawn = ((source, *source.drawn) for source in sources if source.drawn)
-    views = ((plan.specs[view.spec_index], source.frames) for source, plan, view in drawn)
-    return drawing_work(views, pixels)
-
-
-def _digest(content: bytes, pixels: memoryview | bytes = b"") -> bytes:
-    found = hashlib.blake2b(content, digest_size=KEY_BYTES)
-    found.update(pixels)
-    return found.digest()
-
-
-def _same_frames(view: np.ndarray, history: np.ndarray) -> bool:
-    """Compare a view, of bytes or of float32 in [0, 1], with the history's frames."""
-    if view.dtype != history.dtype:
-        history = history.astype(np.float32) / np.float32(255)
-    return np.array_equal(view, history)
+    drawn = ((source.frames, *source.drawn) for source in sources if source.drawn)
+    return drawing_work(((plan.specs[x.spec_index], frames) for frames, plan, x in drawn), pixels)
 
 
 def _drawn(
     sources: Sequence[FrameSource],
-    inputs: Mapping[_Place, Tensor],
+    inputs: Mapping[FrameSource, Tensor],
     between: Callable[[], None],
 ) -> list[Tensor | AcpcError]:
     """Draw views of as many frames each, together; one by one where one of them cannot be."""
-    histories = [inputs[source.place] for source in sources]
+    histories = [inputs[source.base] for source in sources]
     draws = [Draw(row, *source.drawn) for row, source in enumerate(sources) if source.drawn]
     try:
-        return [*draw_views(histories, draws, between)]
+        with below("perturbations"):
+            return [*draw_views(histories, draws, between)]
     except (InvalidArgument, FailedPrecondition) as error:
         if len(sources) > 1:
             return [one for source in sources for one in _drawn([source], inputs, between)]

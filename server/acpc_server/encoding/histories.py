@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -16,8 +13,16 @@ from acpc.contract import NumericMode, PerturbationSet, Views, applied_to
 from torch import Tensor
 from torch.linalg import vector_norm
 
-from acpc_server.encoding.frame_sources import KEY_BYTES, FrameSource, FrameSources, drawing_of
-from acpc_server.encoding.views import View, view_rows
+from acpc_server.encoding.frame_sources import (
+    FrameSource,
+    content_digest,
+    drawing_of,
+    drawn_views,
+    make_inputs,
+    sent_views,
+    text_digest,
+)
+from acpc_server.encoding.views import View, view_rows, views_digest
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
@@ -25,8 +30,6 @@ from acpc_server.numerics import input_size
 from acpc_server.perturb import PIECE_WORK, check_drawing
 from acpc_server.scheduling import Priority, RequestContext
 
-# Latents by key, or why there are none; None: a view that is its history, bit for bit.
-_Found: TypeAlias = "dict[bytes, Tensor | AcpcError | None]"
 # The shorter side becomes the model's image size, so a thin frame would become a huge one.
 MAX_ASPECT = 8
 # Float64 holds the squares of what is smaller, times the largest weights of an objective.
@@ -47,11 +50,6 @@ class EncodedHistories:
     views: Tensor
     extra: Tensor
 
-    @property
-    def joined(self) -> Tensor:
-        """All of them, (h + views * h + n, dim)."""
-        return torch.cat([self.clean, self.views.flatten(0, 1), self.extra])
-
     def with_slots(self, slots: Tensor) -> EncodedHistories:
         """Put in the proprioception (h + n, slot) of the frames."""
         own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
@@ -68,39 +66,43 @@ class HistorySources:
     """The frames that one request has encoded.
 
     Attributes:
-        clean: The frames of its history.
-        views: The distinct views; one that is the history itself has no sources.
+        key: Digest of all that decides their latents: checkpoint, arithmetic, frames and views.
+        clean: The history.
+        views: The distinct views; one that is the history itself is ``clean``.
         extra: Frames beside them.
         rows: Every requested view with its row among the distinct ones.
         proprio: That of history and extra frames, (h + n, width), where they come with it.
     """
 
-    clean: list[FrameSource]
-    views: list[list[FrameSource]]
+    key: str
+    clean: FrameSource
+    views: list[FrameSource]
     extra: list[FrameSource]
     rows: list[tuple[View, int]]
     proprio: Tensor | None = None
 
     @cached_property
     def all(self) -> list[FrameSource]:
-        """All sources."""
-        return [*self.clean, *itertools.chain(*self.views), *self.extra]
+        """All sources, each once."""
+        return list(dict.fromkeys([self.clean, *self.views, *self.extra]))
 
     @cached_property
     def frames(self) -> int:
         """Number of frames of all sources."""
         return sum(source.frames for source in self.all)
 
-    def key(self, text: str) -> bytes:
-        """Return a key of what is encoded, in which order; covers ``text`` too."""
-        parts = [self.clean, *self.views, self.extra]
-        found = hashlib.blake2b(f"{text}{[*map(len, parts)]}".encode(), digest_size=KEY_BYTES)
-        found.update(b"".join(source.key for source in self.all))
-        return found.digest()
+    def joined(self, found: Mapping[FrameSource, Tensor | AcpcError]) -> Tensor:
+        """Join the latents of all sources, (h + views * h + n, dim); raises the first error."""
+        latents = []
+        for source in (self.clean, *self.views, *self.extra):
+            if isinstance(x := found[source], AcpcError):
+                raise x
+            latents.append(x)
+        return torch.cat(latents)
 
     def split(self, joined: Tensor) -> EncodedHistories:
-        """Take :attr:`EncodedHistories.joined` of these sources apart."""
-        h, n = (sum(x.frames for x in part) for part in (self.clean, self.extra))
+        """Take what :meth:`joined` gives apart."""
+        h, n = self.clean.frames, sum(x.frames for x in self.extra)
         clean, views, extra = torch.split(joined, [h, h * len(self.views), n])
         return EncodedHistories(clean, views.reshape(len(self.views), h, -1), extra)
 
@@ -137,7 +139,7 @@ class HistoryEncoder:
             field = "perturbations.draws"
             pixels = math.prod(input_size(history.shape, model.card.image_size))
             largest = len(history) if applied.history else 1
-            check_drawing(views.specs, largest, pixels, "perturbations.specs[{}]")
+            check_drawing(largest, pixels, "perturbations.specs[0]")
         else:
             field = "explicit_views.shape"
         rows = view_rows(views)
@@ -153,16 +155,21 @@ class HistoryEncoder:
             )
         what = "the history, its views and what is beside"
         check_latents(self._engine, model, mode, len(history) + drawn + beside, field, what)
-        sources = FrameSources(model.card, mode, self._engine.device)
-        clean = sources.frames(history)
-        frames_beside = [] if extra is None else sources.frames(extra)
-        if isinstance(views, PerturbationSet) and applied.goal:  # drawn independently
-            goals = sources.views(frames_beside, replace(views, seed=views.seed ^ 2**63), distinct)
-            frames_beside += [source for view in goals for source in view or frames_beside]
+        clean = FrameSource(history)
+        frames_beside = [] if extra is None else [FrameSource(frame[None]) for frame in extra]
+        if isinstance(views, PerturbationSet):
+            content, changed = views_digest(views), drawn_views(clean, views, distinct)
+            if applied.goal:  # drawn independently
+                goals = replace(views, seed=views.seed ^ 2**63)
+                frames_beside += drawn_views(frames_beside[0], goals, distinct)
+        else:
+            changed, content = sent_views(clean, views)
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
+        frames = content_digest(history, extra)
         return HistorySources(
+            text_digest(f"{model.card.digest}:{mode}:{applied}:{content}:{frames}"),
             clean,
-            sources.views(clean, views, distinct) if applied.history else [[] for _ in distinct],
+            changed if applied.history else [clean] * len(distinct),
             frames_beside,
             rows,
             torch.from_numpy(np.concatenate(given)) if given else None,
@@ -190,21 +197,34 @@ class HistoryEncoder:
         asked: Sequence[HistorySources],
         context: RequestContext,
         mode: NumericMode,
+        calls: str = "",
     ) -> list[EncodedHistories | AcpcError]:
         """Encode requests with frames of one size; an error in the answer is one request's alone.
 
         It is InvalidArgument for a perturbation that does not fit the frames, FailedPrecondition
-        for a plug-in perturbation that breaks its promise.
+        for a plug-in perturbation that breaks its promise. Of what is kept it takes what calls of
+        the same kind gave.
         Raises Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        wanted = [source for sources in asked for source in sources.all]
-        cache = self._engine.latents
-        kept = cache.get([source.key for source in wanted])
-        missing = [source for source in wanted if source.key not in kept]
-        fresh = self._fresh(model, missing, context, mode)
-        cache.put({key: x for key, x in fresh.items() if isinstance(x, Tensor)})
-        found = {**kept, **fresh}
-        encoded = [_encoded(sources, found) for sources in asked]
+        cache, keys = self._engine.latents, [f"{calls}:{sources.key}" for sources in asked]
+        joined: dict[str, Tensor | AcpcError] = {}
+        fresh: dict[str, HistorySources] = {}
+        for key, sources in zip(keys, asked, strict=True):
+            if (kept := cache.get(key)) is not None:
+                joined[key] = kept
+            else:
+                fresh[key] = sources
+        found = self._fresh(model, [x for one in fresh.values() for x in one.all], context, mode)
+        for key, sources in fresh.items():
+            try:
+                joined[key] = latents = sources.joined(found)
+                cache.put(key, latents)
+            except AcpcError as error:
+                joined[key] = error
+        encoded = [
+            x if isinstance(x := joined[key], AcpcError) else sources.split(x)
+            for key, sources in zip(keys, asked, strict=True)
+        ]
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
             return encoded
@@ -222,56 +242,43 @@ class HistoryEncoder:
         context: RequestContext,
         mode: NumericMode,
     ) -> EncodedHistories:
-        """Encode a request whose answer's bits may not depend on others.
+        """Encode a request whose answer's bits may not depend on others: it shares no device call.
 
-        It shares no device call, and of what is kept only what the same calls gave: all of it.
         Raises as :meth:`encode`, and what that returns.
         """
-        cache, key = (
-            self._engine.latents,
-            sources.key(f"{type(context).__name__}{context.priority}"),
-        )
-        if (kept := cache.get([key]).get(key)) is None:
-            fresh = self._fresh(model, sources.all, context, mode)
-            if isinstance(encoded := _encoded(sources, fresh), AcpcError):
-                raise encoded
-            cache.put({key: encoded.joined})
-        else:
-            encoded = sources.split(kept)
-        if sources.proprio is None:
-            return encoded
-        slots = self._engine.embed_proprio(model, sources.proprio, context, mode)
-        return encoded.with_slots(slots)
+        calls = f"{type(context).__name__}{context.priority}"
+        (encoded,) = self.encode(model, [sources], context, mode, calls)
+        if isinstance(encoded, AcpcError):
+            raise encoded
+        return encoded
 
     def _fresh(
         self,
         model: FrozenWorldModel,
-        sources: Iterable[FrameSource],
+        sources: Sequence[FrameSource],
         context: RequestContext,
         mode: NumericMode,
-    ) -> _Found:
-        """Encode every source, each once."""
-        found: _Found = {}
-        distinct = {source.key: source for source in sources}
-        maker = FrameSources(model.card, mode, self._engine.device)
-        for group in self._grouped(model.card, [*distinct.values()], context):
-            pixels = math.prod(input_size(group[0].pixels.shape, model.card.image_size))
+    ) -> dict[FrameSource, Tensor | AcpcError]:
+        """Encode every source; a view that equals its history gets the history's latents."""
+        found: dict[FrameSource, Tensor | AcpcError] = {}
+        card, dtype = model.card, latent_dtype(mode)
+        for group in self._grouped(card, sources, context):
+            pixels = math.prod(input_size(group[0].pixels.shape, card.image_size))
             with self._engine.drawing(drawing_of(group, pixels), context) as turn:
-                made, drawn, same = maker.make(group, turn)
-            encoded = torch.empty(0, model.card.latent_dim)
+                made, drawn, same = make_inputs(group, card, dtype, self._engine.device, turn)
+            encoded = torch.empty(0, card.latent_dim)
             if frames := [x for x in made if isinstance(x, Tensor)]:
-                given = model, torch.cat(frames), context, mode
-                encoded = self._engine.encode(*given)
+                encoded = self._engine.encode(model, torch.cat(frames), context, mode)
             row = 0
             for source, x in zip(group, made, strict=True):
                 if isinstance(x, AcpcError):
-                    found[source.key] = x
+                    found[source] = x
                 else:
-                    found[source.key] = encoded[row : row + source.frames]
+                    found[source] = encoded[row : row + source.frames]
                     row += source.frames
-            for place, is_history in zip(drawn, to_host(same).tolist(), strict=True):
-                if is_history:  # known after the encoder: nothing more waits
-                    found[group[place].key] = None
+            for place, is_base in zip(drawn, to_host(same).tolist(), strict=True):
+                if is_base:  # known after the encoder: nothing more waits
+                    found[group[place]] = found[group[place].base]
         return found
 
     def _grouped(
@@ -291,36 +298,6 @@ class HistoryEncoder:
                 group, count = [], 0
         if group:
             yield group
-
-
-def _encoded(asked: HistorySources, found: _Found) -> EncodedHistories | AcpcError:
-    try:
-        clean = torch.cat([_latents_of(source, found) for source in asked.clean])  # (h, dim)
-        views = torch.stack(
-            [
-                torch.cat([_latents_of(source, found, clean) for source in view])
-                if view
-                else clean  # the view is the history itself
-                for view in asked.views
-            ]
-        )
-        beside = [_latents_of(source, found) for source in asked.extra if not source.drawn]
-        own = torch.cat([clean[:0], *beside])
-        extra = torch.cat([own[:0], *(_latents_of(x, found, own) for x in asked.extra)])
-    except AcpcError as error:
-        return error
-    return EncodedHistories(clean, views, extra)
-
-
-def _latents_of(source: FrameSource, found: _Found, clean: Tensor | None = None) -> Tensor:
-    """Return latents of a source, or of the rows of ``clean`` that it equals."""
-    latents = found[source.key]
-    if isinstance(latents, AcpcError):
-        raise source.located(latents)
-    if latents is None:
-        assert clean is not None  # noqa: S101 - views alone can be their history
-        return clean[source.start : source.start + source.frames]
-    return latents
 
 
 def check_latents(

@@ -29,28 +29,14 @@ from acpc_server.models import (
     rollout,
 )
 
-# Modes at which a device of this process has failed, and how.
-TURNED_OFF: dict[tuple[torch.device, NumericMode], str] = {}
 _LOADING = threading.Lock()
 
 
-def turn_off(mode: NumericMode, device: torch.device, why: str) -> None:
-    """Have :func:`require_mode` reject a mode of ``device`` from now on."""
-    TURNED_OFF[device, mode] = why
-
-
 def require_mode(mode: NumericMode, device: torch.device, model: FrozenWorldModel) -> None:
-    """Reject a mode that ``device`` or ``model`` cannot compute in.
+    """Raise InvalidArgument for a mode that ``device`` or ``model`` does not have.
 
-    Raises InvalidArgument: One of them has no such mode; FailedPrecondition: The device has it and
-    failed at it when it was tried.
+    Whether the device computes in it as it should is tried at its first use, by its thread.
     """
-    if (why := TURNED_OFF.get((device, mode))) is not None:
-        raise FailedPrecondition(
-            f"numeric_mode {mode!s} is turned off on this server: {why}; ask for another mode, or "
-            "have the operator run acpc-server doctor",
-            reason="NUMERIC_MODE_OFF",
-        )
     if mode is NumericMode.TF32 and device.type == "cpu":
         raise InvalidArgument(
             "numeric_mode", f"tf32 needs a CUDA device, the server runs on {device.type}"

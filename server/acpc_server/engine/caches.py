@@ -1,4 +1,4 @@
-"""Caches checkpoints on the device and latents of recent frames, least recently used first."""
+"""Caches checkpoints on the device and latents of recent requests, least recently used first."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -33,7 +32,7 @@ from acpc_server.observe import Metrics
 
 Key = tuple[str, str]
 _LEAST_DIGITS = 8
-# What an entry of latents takes beside its numbers: key, tensor, allocation and slot (about 620).
+# What an entry of latents takes beside its numbers: key, tensor, allocation and slot.
 ENTRY_BYTES = 640
 
 
@@ -232,7 +231,7 @@ class CheckpointCache:
 
 
 class LatentCache:
-    """Keeps the most recently used latents within a byte budget; 0 keeps none. Thread-safe.
+    """Keeps the latents of recent requests within a byte budget; 0 keeps none. Thread-safe.
 
     A key must cover everything that determines the latents: checkpoint, arithmetic, and the frames
     or what they are made from.
@@ -241,33 +240,27 @@ class LatentCache:
     def __init__(self, budget_bytes: int, metrics: Metrics) -> None:
         self._budget = budget_bytes
         self._hits, self._misses = (metrics.latent_lookups.labels(x) for x in ("hit", "miss"))
-        self._kept: OrderedDict[bytes, Tensor] = OrderedDict()
+        self._kept: OrderedDict[str, Tensor] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, keys: Sequence[bytes]) -> dict[bytes, Float[Tensor, "n dim"]]:
-        """Return the latents of those keys that are still here."""
+    def get(self, key: str) -> Float[Tensor, "n dim"] | None:
+        """Return the latents of a key that are still here."""
         with self._lock:
-            found = {key: latents for key in keys if (latents := self._kept.get(key)) is not None}
-            for key in found:
+            found = self._kept.get(key)
+            if found is not None:
                 self._kept.move_to_end(key)
-        hits = sum(key in found for key in keys)
-        self._hits.inc(hits)
-        self._misses.inc(len(keys) - hits)
+        (self._misses if found is None else self._hits).inc()
         return found
 
-    def put(self, latents: Mapping[bytes, Float[Tensor, "n dim"]]) -> None:
-        """Keep latents, dropping the least recently used."""
-        if not self._budget:
-            return
-        # Copies: a row of a batch would keep the whole batch alive.
-        copies = {key: rows.clone() for key, rows in latents.items()}
+    def put(self, key: str, latents: Float[Tensor, "n dim"]) -> None:
+        """Keep latents, a tensor of their own, dropping the least recently used."""
+        size = latents.nbytes + ENTRY_BYTES
         with self._lock:
-            for key, rows in copies.items():
-                if key in self._kept or rows.nbytes + ENTRY_BYTES > self._budget:
-                    continue
-                self._kept[key] = rows
-                self._bytes += rows.nbytes + ENTRY_BYTES
+            if key in self._kept or size > self._budget:
+                return
+            self._kept[key] = latents
+            self._bytes += size
             while self._bytes > self._budget:
                 _, oldest = self._kept.popitem(last=False)
                 self._bytes -= oldest.nbytes + ENTRY_BYTES

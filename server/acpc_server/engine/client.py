@@ -68,7 +68,7 @@ class DeviceClient:
     Args:
         admission: Admits requests; one of its own when None.
         merge: Whether pairs may share a device call.
-        latent_bytes: Bytes of :attr:`latents`, recent frames' latents that callers read and fill.
+        latent_bytes: Bytes of :attr:`latents`, those of recent requests.
         threads: CPU threads of the device's :attr:`owner`; torch's default when 0.
         on_failed: Called once with what is wrong when the device cannot be trusted any more.
     """

@@ -30,7 +30,7 @@ from acpc_server.engine.accelerator import (
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
 from acpc_server.engine.graphs import PoolGraphs
 from acpc_server.engine.programs import GRAPH, StepPrograms
-from acpc_server.engine.self_test import self_test
+from acpc_server.engine.self_test import OtherModes, self_test
 from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
 from acpc_server.models import FrozenNetwork, FrozenWorldModel, rollout, rollout_pool
 from acpc_server.observe import Metrics
@@ -89,6 +89,7 @@ class DeviceOwner:
         self._programs = programs
         self._on_failed = on_failed
         self._graphs = PoolGraphs(device, metrics)
+        self._modes = OtherModes(device)
         self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
         self._wide = WeakKeyDictionary[FrozenWorldModel, FrozenWorldModel]()
@@ -123,8 +124,10 @@ class DeviceOwner:
         Small calls run on one thread, as their shape alone decides: sums that are rounded on one
         thread and on two may differ in their last bits. In halves where memory runs out.
 
-        Raises DeviceFailed: The answer is not finite, and the device fails its self-test.
+        Raises DeviceFailed: The answer is not finite, and the device fails its self-test;
+        FailedPrecondition: It fails at the mode, which is tried at its first use.
         """
+        self._modes.require(call.mode)
         rows, dtype = len(inputs[0]), latent_dtype(call.mode)
         one = call.row_work * rows < THREADED_WORK and torch.get_num_threads() > 1
         try:

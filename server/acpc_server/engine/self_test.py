@@ -11,15 +11,10 @@ from acpc.contract import NumericMode
 from torch import Tensor
 from torch.nn import functional
 
-from acpc_server.engine.accelerator import (
-    device_name,
-    to_device,
-    to_host,
-)
-from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype, turn_off
-from acpc_server.errors import DeviceFailed, shortage
+from acpc_server.engine.accelerator import device_name, to_device, to_host
+from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
+from acpc_server.errors import DeviceFailed, FailedPrecondition, shortage
 from acpc_server.models import FrozenJepa, FrozenWorldModel, rollout_pool, sample_model
-from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
 # Largest error of a mode, relative to the largest number of the answer. Float32 that is multiplied
@@ -77,17 +72,39 @@ def _factors(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
     return there[0], there[1], rows.double() @ weights.double().T
 
 
-def turn_off_failing(device: torch.device, metrics: Metrics) -> None:
-    """Turn off every mode at which the device fails, before anything else computes on it."""
+def require_device(device: torch.device) -> None:
+    """Raise DeviceFailed where the device fails in float32, before anything else computes on it."""
     try:
-        failing = self_test(device)
+        failing = self_test(device, [NumericMode.FP32])
     except (RuntimeError, MemoryError) as error:
         log.warning("device_not_tested", why=str(error))
         return
     for mode, why in failing.items():
-        turn_off(mode, device, f"on {device_name(device)} it is {why}")
-        metrics.modes_off.labels(str(mode)).set(1)
-        log.error("numeric_mode_turned_off", mode=str(mode), why=why)
+        raise DeviceFailed(f"{device_name(device)} fails its self-test: {mode!s} is {why}")
+
+
+class OtherModes:
+    """The modes of a device beside float32, tried when first computed in; for its thread only."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._tried: dict[NumericMode, str] = {}
+
+    def require(self, mode: NumericMode) -> None:
+        """Raise FailedPrecondition where the device fails at a mode; as :func:`self_test`."""
+        if mode is NumericMode.FP32:
+            return
+        if mode not in self._tried:
+            self._tried[mode] = self_test(self._device, [mode]).get(mode, "")
+            if self._tried[mode]:
+                log.error("numeric_mode_turned_off", mode=str(mode), why=self._tried[mode])
+        if why := self._tried[mode]:
+            raise FailedPrecondition(
+                f"numeric_mode {mode!s} is turned off on this server: on "
+                f"{device_name(self._device)} it is {why}; ask for another mode, or have the "
+                "operator run acpc-server doctor",
+                reason="NUMERIC_MODE_OFF",
+            )
 
 
 @cache

@@ -18,10 +18,8 @@ from acpc_server.models import JsonObject, Node, StoredTensor, unsafe
 TENSORS, OBJECT, CODE = "its tensors", "the object", "the training code, always"
 HEADS = ("projector", "pred_proj")
 # What is noted beside numbers.
-WORDS = {
-    "augmentation", "family", "backbone",
-    *(f"{head}.{key}" for head in HEADS for key in ("norm_fn", "act_fn")),
-}  # fmt: skip
+WORDS_OF_HEADS = [f"{head}.{key}" for head in HEADS for key in ("norm_fn", "act_fn")]
+WORDS = {"augmentation", "family", "backbone", *WORDS_OF_HEADS}
 
 
 class Kind(NamedTuple):

@@ -20,7 +20,7 @@ from acpc_server.importing.facts import (
     torch_kind,
 )
 from acpc_server.importing.world_model import Records
-from acpc_server.models import VIT_SIZES, JsonObject, Node, unsafe
+from acpc_server.models import FAMILY_OF_TARGET, VIT_SIZES, JsonObject, Node, unsafe
 
 T = TypeVar("T")
 VIT = "stable_pretraining.backbone.utils.vit_hf"
@@ -55,12 +55,12 @@ OUTPUT = "predictor.transformer.output_proj.weight"
 FAMILIES = "LeWM and PLDM have"
 NORMS = {"BatchNorm1d": "torch.nn.BatchNorm1d", "LayerNorm": "torch.nn.LayerNorm"}
 NORM_PATH, ACT_PATH = r"(projector|pred_proj)\.net\.1", r"(projector|pred_proj)\.net\.2"
-KNOWN = re.compile(
-    r"(?:stable_worldmodel\.wm\.(lewm|pldm)\.(?:(?:lewm|pldm)\.)?(?:LeWM|PLDM)|jepa\.JEPA)"
-)
+PAPER = "jepa.JEPA"  # the class of both families in the paper's code
 _MODULE = r"(?:stable_worldmodel\.wm\.(?:lewm|pldm)\.)?module\."
 KINDS = (
-    Kind("", KNOWN.pattern, "which is none of LeWM's and PLDM's classes"),
+    Kind(
+        "", "|".join(map(re.escape, FAMILY_OF_TARGET)), "which is none of LeWM's and PLDM's classes"
+    ),
     Kind("predictor", rf"{_MODULE}(AR)?Predictor", "not a Predictor that is known here"),
     Kind("action_encoder", rf"{_MODULE}(AR)?Embedder", "not a Embedder that is known here"),
     Kind("projector|pred_proj", rf"{_MODULE}(AR)?MLP|.*\.Identity", "not a MLP that is known here"),
@@ -143,9 +143,10 @@ def _from_object(numbers: Numbers, modules: Mapping[str, Node]) -> None:
 
 def family_of(modules: Mapping[str, Node], beside: Container[str]) -> str:
     """The family by a model's class, or what training keeps ``beside`` it; else nothing."""
-    named = KNOWN.fullmatch(modules[""].kind) if modules else None
-    kept = "pldm" if "idm" in beside else "lewm" if "sigreg" in beside else ""
-    return named[1] if named and named[1] else kept
+    kind = modules[""].kind if modules else PAPER
+    if kind != PAPER:
+        return FAMILY_OF_TARGET[kind]
+    return "pldm" if "idm" in beside else "lewm" if "sigreg" in beside else ""
 
 
 def as_config(numbers: Numbers, family: str, tensors: Records) -> bytes:

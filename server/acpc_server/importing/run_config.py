@@ -16,13 +16,17 @@ import yaml
 from acpc.datasets import plain_yaml
 
 from acpc_server.errors import UnsafeCheckpoint
-from acpc_server.importing.facts import HEADS, Numbers
+from acpc_server.importing.facts import HEADS, WORDS_OF_HEADS, Numbers
 from acpc_server.importing.jepa import KEYS
 from acpc_server.models import VIT_SIZES, JsonObject, read_config, unsafe
 
 MAX_BYTES, MAX_NESTING, MAX_STEPS = 1 << 18, 16, 8
 REFERENCE = re.compile(r"\$\{([\w.]+)\}")
-# Key of the flat form, and what it says.
+# Keys of the tree, whose parts have the numbers' own names, and of the flat form; what they say.
+TREE = {
+    **{f"model.{part}.{key}": f"{part}.{key}" for part, keys in KEYS.items() for key in keys},
+    **{f"model.{head}.norm_fn.eps": f"{head}.eps" for head in HEADS},
+}
 FLAT = {
     "img_size": "encoder.image_size", "patch_size": "encoder.patch_size",
     "wm.history_size": "predictor.num_frames", "wm.embed_dim": "predictor.input_dim",
@@ -61,28 +65,19 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
     for key, name in EVERYWHERE.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
     model = tree.get("model")
-    if not isinstance(model, dict) or "encoder" not in model:
-        for key, name in FLAT.items():
-            numbers.add(name, _number(lookup(tree, key)), f"{origin}, {key}")
-        _size(numbers, lookup(tree, "encoder_scale"), f"{origin}, encoder_scale")
-        return
-    target = str(model.get("_target_", ""))
+    whole = isinstance(model, dict) and "encoder" in model
+    target = str(model.get("_target_", "")) if whole else ""
     if target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
         raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
-    for part, keys in KEYS.items():  # the tree's parts have the numbers' own names
-        for key in keys:
-            found = _number(lookup(tree, f"model.{part}.{key}"))
-            numbers.add(f"{part}.{key}", found, f"{origin}, model.{part}.{key}")
-    if not isinstance(lookup(tree, "model.encoder.hidden_size"), int):
-        _size(numbers, lookup(tree, "model.encoder.size"), f"{origin}, model.encoder.size")
-    for head in HEADS:
-        where = f"model.{head}"
-        for key in ("norm_fn", "act_fn"):
-            named = lookup(tree, f"{where}.{key}._target_")
-            if isinstance(named, str):
-                numbers.add(f"{head}.{key}", named.rpartition(".")[2], f"{origin}, {where}.{key}")
-        eps = lookup(tree, f"{where}.norm_fn.eps")
-        numbers.add(f"{head}.eps", _number(eps), f"{origin}, {where}.norm_fn.eps")
+    for key, name in (TREE if whole else FLAT).items():
+        numbers.add(name, _number(lookup(tree, key)), f"{origin}, {key}")
+    size = "model.encoder.size" if whole else "encoder_scale"
+    if not whole or not isinstance(lookup(tree, "model.encoder.hidden_size"), int):
+        _size(numbers, lookup(tree, size), f"{origin}, {size}")
+    for name in WORDS_OF_HEADS if whole else ():
+        named = lookup(tree, f"model.{name}._target_")
+        if isinstance(named, str):
+            numbers.add(name, named.rpartition(".")[2], f"{origin}, model.{name}")
 
 
 def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401

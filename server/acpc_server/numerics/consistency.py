@@ -7,6 +7,7 @@ something reject those.
 
 import math
 from collections.abc import Sequence
+from functools import cache
 
 import torch
 from jaxtyping import Float, Float64
@@ -31,7 +32,7 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
     if horizon < 1:
         raise InvalidArgument("horizon", f"is {horizon}; predict at least 1 step")
     if len(weights) == 0:
-        return torch.full((horizon,), 1 / horizon, dtype=torch.float64)
+        return _uniform(horizon)
     if len(weights) != horizon:
         raise InvalidArgument(
             "weights",
@@ -48,6 +49,11 @@ def horizon_weights(weights: Sequence[float], horizon: int) -> Float64[Tensor, "
             "weights", f"sum to {total}; they must sum to 1: divide each by their sum"
         )
     return torch.tensor(list(weights), dtype=torch.float64)
+
+
+@cache
+def _uniform(horizon: int) -> Tensor:
+    return torch.full((horizon,), 1 / horizon, dtype=torch.float64)
 
 
 def step_distances(

@@ -135,7 +135,7 @@ class Metrics:
         self.compute = seconds("acpc_compute_seconds", text, ("primitive", "priority"))
         text = "Chunks of work waiting for the device."
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
-        text = "Look-ups of a frame or view in the latent cache."
+        text = "Requests looked up in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
         self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
         text = "Captured graphs that are not used, since they differed from eager or raised."
@@ -145,8 +145,6 @@ class Metrics:
         self.programs_rejected = counter("acpc_programs_rejected", text, ("reason",))
         text = "Device calls whose answer was not finite; computed again it repeated, or changed."
         self.not_finite = counter("acpc_not_finite", text, ("primitive", "outcome"))
-        text = "Numeric modes turned off, because the device failed at them at the start."
-        self.modes_off = gauge("acpc_numeric_mode_off", text, ("mode",))
         text = "Time to read, check and place a checkpoint on the device."
         self.checkpoint_load = seconds("acpc_checkpoint_load_seconds", text)
         self.checkpoints_loaded = gauge("acpc_checkpoints_loaded", "Checkpoints on the device.")

@@ -13,7 +13,6 @@ from acpc_server.perturb.registry import (
     Perturbation,
     check_drawing,
     drawing_work,
-    is_by_frame,
     is_stochastic,
     perturbation,
     register,

@@ -34,8 +34,7 @@ def _cost(taps: float, reach: float) -> Cost:
 
 
 @built_in(
-    GaussianBlur,
-    lambda asked: Cost(2 * min(1 + asked.kernel_size, TRANSFORM_TAPS), view=100e3, copies=11.0),
+    GaussianBlur, lambda asked: Cost(2 * min(1 + asked.kernel_size, TRANSFORM_TAPS), view=100e3)
 )
 def gaussian_blur(frames: Frames, parameters: GaussianBlur, draws: Draws) -> Frames:
     """Separable Gaussian blur."""

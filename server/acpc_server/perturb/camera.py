@@ -81,7 +81,7 @@ def knocked_camera(frames: Frames, parameters: KnockedCamera, draws: Draws) -> F
     return _mapped(frames, maps)
 
 
-@built_in(SaltAndPepper, Cost(20), stochastic=True, by_frame=False)
+@built_in(SaltAndPepper, Cost(20), stochastic=True)
 def salt_and_pepper(frames: Frames, parameters: SaltAndPepper, draws: Draws) -> Frames:
     """Turn a pixel black where its uniform number is below ``share / 2``, white at the other end.
 
@@ -95,7 +95,7 @@ def salt_and_pepper(frames: Frames, parameters: SaltAndPepper, draws: Draws) -> 
     return torch.where(numbers >= 1.0 - bound, white, view)
 
 
-@built_in(Stutter, Cost(2, copies=2.0), stochastic=True, by_frame=False)
+@built_in(Stutter, Cost(2), stochastic=True)
 def stutter(frames: Frames, parameters: Stutter, draws: Draws) -> Frames:
     """Show frame t - 1 of the view again as frame t where number t is below ``chance``."""
     shown = []

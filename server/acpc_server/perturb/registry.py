@@ -25,6 +25,8 @@ from acpc_server.perturb.draws import Draws
 ENTRY_POINT_GROUP = "acpc.perturbations"
 # Work that a CPU does in one go, 7 ms; see :class:`Cost`.
 PIECE_WORK = 3.5e6
+COPIES = 11
+"""Float32 frames of a view held at a time by the kind that holds most, a blur."""
 MAX_VIEW_BYTES = 2**30
 """What drawing one view may hold, 1 GiB; three frames of 224 pixels take 15 MiB."""
 
@@ -38,14 +40,10 @@ class Cost(NamedTuple):
     Attributes:
         passes: Work for each pixel of a frame.
         view: Work for each view, however small: calls of kernels.
-        once: Work before the first view of a request.
-        copies: Float32 frames of a view held at a time, the view among them.
     """
 
     passes: float
     view: float = 30e3
-    once: float = 0.0
-    copies: float = 8.0
 
     def of_view(self, frames: int, pixels: int) -> float:
         """Work for a view of so many frames of so many pixels."""
@@ -70,8 +68,6 @@ class Perturbation:
             :class:`Draws`, which is a ``numpy.random.Generator`` too.
         many: Whether ``apply`` takes the frames of several views at once, view after view, and
             returns each with the bits that it has alone.
-        by_frame: Whether a frame's view depends on that frame and its draw alone. Then a planner
-            that moves on has only the view of its new frame made and encoded.
         cost: What drawing takes, of given parameters or always.
     """
 
@@ -80,7 +76,6 @@ class Perturbation:
     stochastic: bool
     apply: Apply
     many: bool = False
-    by_frame: bool = False
     cost: Costs = UNKNOWN
 
 
@@ -103,25 +98,19 @@ def perturbation(
     stochastic: bool,
     cost: Costs = UNKNOWN,
     many: bool = False,
-    by_frame: bool = False,
 ) -> Callable[[Apply], Perturbation]:
     """Decorate a function to register it as the perturbation ``name``."""
-    entry = partial(Perturbation, name, parameters, stochastic, many=many, by_frame=by_frame)
-    return lambda apply: register(entry(apply, cost=cost))
+    entry = partial(Perturbation, name, parameters, stochastic, many=many, cost=cost)
+    return lambda apply: register(entry(apply))
 
 
 def built_in(
-    parameters: type[VisualChange],
-    cost: Costs,
-    *,
-    stochastic: bool = False,
-    by_frame: bool = True,
+    parameters: type[VisualChange], cost: Costs, *, stochastic: bool = False
 ) -> Callable[[Apply], Perturbation]:
     """Decorate the function of one of the contract's kinds, which takes many views at once.
 
     Its frames are a contiguous copy in float32 or float64, which it may write to.
     """
-    entry = partial(Perturbation, parameters.kind, parameters, stochastic, by_frame=by_frame)
 
     def typed(apply: Apply) -> Perturbation:
         def applied(frames: Frames, given: Any, draws: Draws) -> Frames:  # noqa: ANN401
@@ -132,7 +121,8 @@ def built_in(
             )
             return apply(wide, given, draws).to(frames.dtype)
 
-        return register(entry(applied, many=True, cost=cost))
+        kind = parameters.kind
+        return register(Perturbation(kind, parameters, stochastic, applied, many=True, cost=cost))
 
     return typed
 
@@ -167,11 +157,6 @@ def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:
 def is_stochastic(spec: VisualChange) -> bool:
     """Return whether draws of a perturbation differ; raises as :func:`resolve`."""
     return any(resolve(step)[0].stochastic for step in spec.steps)
-
-
-def is_by_frame(spec: VisualChange) -> bool:
-    """Return whether a frame's view depends on it and its draw alone; raises as :func:`resolve`."""
-    return all(resolve(step)[0].by_frame for step in spec.steps)
 
 
 def step_field(spec: VisualChange, place: int) -> str:
@@ -235,8 +220,7 @@ def cost_of(spec: VisualChange) -> Cost:
     """Add up the costs of the changes that a change is made of; raises as :func:`resolve`."""
     found = [resolve(step) for step in spec.steps]
     costs = [x.cost(asked) if callable(x.cost) else x.cost for x, asked in found]
-    passes, view, once, copies = zip(*costs, strict=True)
-    return Cost(sum(passes), sum(view), sum(once), max(copies))
+    return Cost(*map(sum, zip(*costs, strict=True)))
 
 
 def drawing_work(views: Iterable[tuple[VisualChange, int]], pixels: int) -> float:
@@ -244,26 +228,21 @@ def drawing_work(views: Iterable[tuple[VisualChange, int]], pixels: int) -> floa
     costs: dict[int, Cost] = {}
     work = 0.0
     for spec, frames in views:
-        cost = costs.get(id(spec))
-        if cost is None:
+        if (cost := costs.get(id(spec))) is None:
             cost = costs[id(spec)] = cost_of(spec)
-            work += cost.once
         work += cost.of_view(frames, pixels)
     return work
 
 
-def check_drawing(specs: Iterable[VisualChange], frames: int, pixels: int, path: str) -> None:
-    """Raise InvalidArgument for a view that takes too much memory to draw.
+def check_drawing(frames: int, pixels: int, field: str) -> None:
+    """Raise InvalidArgument, ``field``, for a view that takes too much memory to draw.
 
-    ``path`` is the field of a change, with its index as ``{}``; ``frames`` are those of a view, of
-    so many pixels.
+    ``frames`` are those of the view, of so many pixels.
     """
-    for index, spec in enumerate(specs):
-        needed = int(cost_of(spec).copies * frames * pixels * 3 * 4)
-        if needed > MAX_VIEW_BYTES:
-            raise InvalidArgument(
-                path.format(index),
-                f"a view of {frames} frames of {pixels} pixels takes {needed} bytes to draw, over "
-                f"the limit of {MAX_VIEW_BYTES}; use a checkpoint of smaller frames",
-                reason="VIEW_TOO_LARGE",
-            )
+    if (needed := COPIES * frames * pixels * 3 * 4) > MAX_VIEW_BYTES:
+        raise InvalidArgument(
+            field,
+            f"a view of {frames} frames of {pixels} pixels takes {needed} bytes to draw, over "
+            f"the limit of {MAX_VIEW_BYTES}; use a checkpoint of smaller frames",
+            reason="VIEW_TOO_LARGE",
+        )

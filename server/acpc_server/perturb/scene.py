@@ -31,10 +31,7 @@ AIRLIGHT = 0.8
 KEPT_PLATES, KEPT_PIXELS = 16, 2**18
 
 
-# A plate is made into model input once.
-@built_in(
-    Background, lambda asked: Cost(20, view=100e3, once=4 * len(asked.plate)), stochastic=True
-)
+@built_in(Background, Cost(20, view=100e3), stochastic=True)
 def background(frames: Frames, parameters: Background, draws: Draws) -> Frames:
     """``p + strength m (b - p)``: b is a random field of each channel, m marks the background.
 
@@ -72,7 +69,7 @@ def random_convolution(frames: Frames, parameters: RandomConvolution, draws: Dra
     return frames
 
 
-@built_in(Occlusion, Cost(2, copies=2.0), stochastic=True)
+@built_in(Occlusion, Cost(2), stochastic=True)
 def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     """Cover a rectangle, ``round(side * size)`` pixels a side, with mid-grey.
 
@@ -81,13 +78,13 @@ def occlusion(frames: Frames, parameters: Occlusion, draws: Draws) -> Frames:
     return _covered(frames, parameters.size, 1, draws)
 
 
-@built_in(Cutout, Cost(4, copies=2.0), stochastic=True)
+@built_in(Cutout, Cost(4), stochastic=True)
 def cutout(frames: Frames, parameters: Cutout, draws: Draws) -> Frames:
     """Cover several such rectangles, each at a place of its own."""
     return _covered(frames, parameters.size, parameters.patches, draws)
 
 
-@built_in(Distractor, Cost(10, view=75e3), stochastic=True, by_frame=False)
+@built_in(Distractor, Cost(10, view=75e3), stochastic=True)
 def distractor(frames: Frames, parameters: Distractor, draws: Draws) -> Frames:
     """Move a disk of one colour; a pixel d from its centre is covered by radius - d of [0, 1].
 

@@ -105,13 +105,13 @@ def _step(
     return views
 
 
-@built_in(Identity, Cost(3, copies=2.0))
+@built_in(Identity, Cost(3))
 def identity(frames: Frames, parameters: Identity, draws: Draws) -> Frames:
     """Copy the frames."""
     return frames
 
 
-@built_in(GaussianNoise, Cost(12), stochastic=True, by_frame=False)
+@built_in(GaussianNoise, Cost(12), stochastic=True)
 def gaussian_noise(frames: Frames, parameters: GaussianNoise, draws: Draws) -> Frames:
     """Add noise of standard deviation ``sigma`` in [0, 1] pixel units, without clipping."""
     noise = draws.normals(frames.shape).to(frames.dtype)

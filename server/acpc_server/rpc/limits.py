@@ -9,32 +9,23 @@ messages have room for together.
 from __future__ import annotations
 
 import asyncio
-import mmap
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
+from weakref import WeakValueDictionary
 
-from acpc_server.errors import AcpcError, DeadlineExceeded, HostShortage, ResourceExhausted
-from acpc_server.scheduling import RETRY_SECONDS, has_place
-
-# For what is not asked about: gRPC ends the process by a signal where it gets no memory.
-RESERVE_BYTES = 128 * 1024 * 1024
-# A look for free memory holds for so long, and for no more messages than it was for.
-LOOK_SECONDS = 0.02
+from acpc_server.errors import DeadlineExceeded, ResourceExhausted
+from acpc_server.scheduling import RETRY_SECONDS, most_of_one
 
 
 class Read(Protocol):
-    """A call whose next message is to be read."""
+    """A call whose next message is to be read, by its caller."""
 
     caller: str
 
     async def receive(self) -> bytes | None:
         """The next message; None after the last."""
-
-    def interrupt(self, error: AcpcError) -> None:
-        """End it with an error."""
 
 
 @dataclass(frozen=True)
@@ -45,18 +36,22 @@ class ReadLimit:
     hint: str = "send the whole message at once"
     reason: str = "MESSAGE_LATE"
 
+    def error(self) -> DeadlineExceeded:
+        """The error of a message that is late."""
+        problem = f"no message for {self.seconds:g} seconds; {self.hint}"
+        return DeadlineExceeded(problem, reason=self.reason)
+
 
 class Places:
-    """Places that callers hold; the last are for callers that have few (:func:`has_place`)."""
+    """Places that callers hold, one of them at most ``each``."""
 
-    def __init__(self, total: int) -> None:
-        self.total, self.used = total, 0
+    def __init__(self, total: int, each: int = 0) -> None:
+        self.total, self.each, self.used = total, each or most_of_one(total), 0
         self.of: Counter[str] = Counter()
 
     def has_room(self, caller: str) -> bool:
         """Whether a caller gets one more."""
-        own = self.of[caller]
-        return has_place(self.total, self.used, own=own, callers=len(self.of) + (not own))
+        return self.used < self.total and self.of[caller] < self.each
 
     def take(self, caller: str) -> None:
         """Give a caller one, whether or not there is room."""
@@ -77,12 +72,11 @@ class Limits:
     Args:
         places: What the server gives in all, by what it is: ``calls`` above all. A limit that is
             reached is RESOURCE_EXHAUSTED with the reason TOO_MANY_CALLS and so on.
-        per_caller: Calls that one caller may have under way; 0: no limit but its fair share.
-        slots: Messages being received at a time.
-        message_bytes: What a message may take; while it is received twice as much.
+        per_caller: Calls that one caller may have under way; 0: three quarters of all.
+        slots: Messages being received at a time, of one caller at most half as many.
         held_bytes: What the messages of all calls under way may take before no other is read.
         limit: Of the time that a message may take.
-        grace: Seconds that a read keeps its slot at least.
+        grace: Seconds that a read keeps its slot while another caller waits for one.
     """
 
     def __init__(
@@ -91,48 +85,41 @@ class Limits:
         *,
         per_caller: int = 0,
         slots: int = 4,
-        message_bytes: int = 0,
         held_bytes: int = 2**40,
         limit: ReadLimit = ReadLimit(10.0),
         grace: float = 1.0,
     ) -> None:
         self.limit = limit
         self.held_bytes = 0
-        self._places = {name: Places(total) for name, total in places.items()}
-        self._per_caller = per_caller
-        self._slots = Places(slots)
-        self._message_bytes = message_bytes
+        self._places = {
+            name: Places(total, per_caller if name == "calls" else 0)
+            for name, total in places.items()
+        }
         self._most_bytes = held_bytes
         self._grace = grace
-        self._reads: dict[Read, float] = {}  # since when each has its slot, the oldest first
-        self._line: dict[Read, asyncio.Future[None]] = {}
-        self._timer: asyncio.TimerHandle | None = None
-        self._look, self._looked_for = 0.0, 0  # when it was, and for how many messages
+        self._slots, self._each = asyncio.Semaphore(slots), max(1, slots // 2)
+        self._own = WeakValueDictionary[str, asyncio.Semaphore]()  # the slots of each caller
+        # When each read ends where others wait, the oldest first.
+        self._reads: dict[asyncio.Timeout, float] = {}
 
     def enter(self, caller: str, what: Sequence[str]) -> None:
         """Count one of each of ``what`` that has a limit for a caller.
 
         ``caller`` is a principal's name, or the address of an unknown one.
 
-        Raises ResourceExhausted: Over the caller's limit or its fair share; nothing is counted.
+        Raises ResourceExhausted: Over the caller's limit or the server's; nothing is counted.
         """
-        for name in what:
-            if (places := self._places.get(name)) is None:
-                continue
-            own, why = places.of[caller], ""
-            if name == "calls" and self._per_caller and own >= self._per_caller:
-                why = f"this caller has {own} calls under way, and may have {self._per_caller}"
-            elif not places.has_room(caller):
-                why = (
-                    f"the server has {places.used} {name} under way, {own} of this caller, and "
-                    f"takes {places.total}; the last are for callers that have few"
+        counted = [(name, self._places[name]) for name in what if name in self._places]
+        for name, places in counted:
+            if not places.has_room(caller):
+                raise ResourceExhausted(
+                    f"the server has {places.used} {name} under way, {places.of[caller]} of this "
+                    f"caller, and takes {places.total}, {places.each} of one caller",
+                    reason=f"TOO_MANY_{name.upper()}",
+                    retry_after=RETRY_SECONDS,
                 )
-            if why:
-                reason = f"TOO_MANY_{name.upper()}"
-                raise ResourceExhausted(why, reason=reason, retry_after=RETRY_SECONDS)
-        for name in what:
-            if name in self._places:
-                self._places[name].take(caller)
+        for _, places in counted:
+            places.take(caller)
 
     def leave(self, caller: str, what: Sequence[str]) -> None:
         """Undo an :meth:`enter` that did not raise."""
@@ -143,31 +130,35 @@ class Limits:
     async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
         """Receive the call's first message; None when its caller has sent all.
 
-        Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, or
-        the messages of other calls fill the memory for them. Interrupted with ResourceExhausted
-        when others wait.
+        Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, the
+        message was not whole after a while and others wait, or those of other calls fill memory.
         """
         limit = limit or self.limit
+        own = self._own.setdefault(call.caller, asyncio.Semaphore(self._each))
+        loop = asyncio.get_running_loop()
         try:
-            if self._line or self._slots.used >= self._slots.total // 2:
-                turn = self._line[call] = asyncio.get_running_loop().create_future()
-                self._hand_out()
-                async with asyncio.timeout(limit.seconds):
-                    await turn
-            else:  # while half of the slots are free, nobody has to be asked
-                self._begin(call)
-            return await self.listen(call, limit)
+            async with asyncio.timeout(limit.seconds) as ends, own:
+                if self._slots.locked() and self._reads:  # the oldest makes room for this one
+                    oldest = next(iter(self._reads))
+                    oldest.reschedule(self._reads.pop(oldest))
+                async with self._slots:
+                    self._reads[ends] = loop.time() + self._grace
+                    ends.reschedule(loop.time() + limit.seconds)
+                    return await self._received(call)
         except TimeoutError:
-            raise _crowded() from None
+            raise (limit.error() if ends in self._reads else _crowded()) from None
         finally:
-            self._line.pop(call, None)
-            if self._reads.pop(call, None) is not None:
-                self._slots.leave(call.caller)
-            if self._line:
-                self._hand_out()
+            self._reads.pop(ends, None)
 
     async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
         """Receive the next message of an open stream, which may be silent without a slot."""
+        try:
+            async with asyncio.timeout(limit.seconds):
+                return await self._received(call)
+        except TimeoutError:
+            raise limit.error() from None
+
+    async def _received(self, call: Read) -> bytes | None:
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(
                 f"messages of {self.held_bytes} bytes are being worked on, over the limit of "
@@ -175,51 +166,7 @@ class Limits:
                 reason="MEMORY_BUSY",
                 retry_after=RETRY_SECONDS,
             )
-        messages, now = max(1, self._slots.used), time.monotonic()
-        known = messages <= self._looked_for and now < self._look + LOOK_SECONDS
-        if self._message_bytes and not known:
-            if wrong := memory_short(2 * self._message_bytes * messages):
-                problem = f"the host is short of memory: {wrong}"
-                raise HostShortage(problem, retry_after=RETRY_SECONDS)
-            self._look, self._looked_for = now, messages
-        try:
-            async with asyncio.timeout(limit.seconds):
-                return await call.receive()
-        except TimeoutError:
-            problem = f"no message for {limit.seconds:g} seconds; {limit.hint}"
-            raise DeadlineExceeded(problem, reason=limit.reason) from None
-
-    def _begin(self, call: Read) -> None:
-        self._reads[call] = time.monotonic()
-        self._slots.take(call.caller)
-
-    def _hand_out(self) -> None:
-        """Give slots to those in line, first to who has fewest, of these to the newest.
-
-        An attack's calls are soon old, and so is what its caller has given up. Where no slot is
-        free, a read that has had its own for a while ends when a caller with fewer waits.
-        """
-        slots = self._slots
-        while self._line:
-            call = min(reversed(self._line), key=lambda one: slots.of[one.caller])
-            if slots.has_room(call.caller):
-                turn = self._line.pop(call)
-                if not turn.done():
-                    self._begin(call)
-                    turn.set_result(None)
-                continue
-            crowd = max(slots.of, key=slots.of.__getitem__)
-            if slots.used < slots.total or slots.of[call.caller] >= slots.of[crowd]:
-                return
-            oldest = next(read for read in self._reads if read.caller == crowd)
-            if (left := self._reads[oldest] + self._grace - time.monotonic()) > 0:
-                if self._timer is not None:
-                    self._timer.cancel()
-                self._timer = asyncio.get_running_loop().call_later(left, self._hand_out)
-                return
-            del self._reads[oldest]
-            slots.leave(crowd)
-            oldest.interrupt(_crowded())
+        return await call.receive()
 
 
 def _crowded() -> ResourceExhausted:
@@ -228,16 +175,3 @@ def _crowded() -> ResourceExhausted:
         reason="MESSAGE_CROWDED_OUT",
         retry_after=RETRY_SECONDS,
     )
-
-
-def memory_short(wanted: int = 0) -> str:
-    """Return what is wrong when so many bytes, and a reserve, cannot be had; '' when they can.
-
-    Maps address space and touches none of it.
-    """
-    wanted += RESERVE_BYTES
-    try:
-        mmap.mmap(-1, wanted).close()
-    except (OSError, MemoryError):
-        return f"{wanted // 2**20} MiB of memory cannot be had"
-    return ""

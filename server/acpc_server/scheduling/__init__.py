@@ -1,6 +1,6 @@
 """Schedules a device: admission by queued seconds, and one queue with dynamic batching."""
 
-from acpc_server.scheduling.admission import RETRY_SECONDS, WAIT_SHARE, Admission, has_place
+from acpc_server.scheduling.admission import RETRY_SECONDS, WAIT_SHARE, Admission, most_of_one
 from acpc_server.scheduling.context import Priority, RequestContext
 from acpc_server.scheduling.queue import DeviceQueue, Work, late, settle
 from acpc_server.scheduling.turns import Turns

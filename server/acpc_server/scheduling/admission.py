@@ -24,8 +24,6 @@ from acpc_server.scheduling.context import RequestContext
 # Retry hint where nothing better is known.
 RETRY_SECONDS = 0.5
 MIN_RETRY_SECONDS = 0.05
-# The last places of the server: of these, a caller gets its fair share and no more.
-RESERVED_SHARE = 0.25
 # A request is admitted only if those ahead are expected to take at most this share of its time.
 WAIT_SHARE = 0.3
 # Weight of the newest measurement. A mean grows from 0, so that one slow first call, which loads a
@@ -37,16 +35,9 @@ HALF_LIFE = 3.0
 MAX_KINDS = 512
 
 
-def has_place(total: int, used: int, *, own: int, callers: int) -> bool:
-    """Whether a caller that has ``own`` of the ``used`` places of a server gets one more.
-
-    Until three quarters are taken, everybody does. Of the last quarter a caller gets its first, or
-    what keeps it within an equal share of the ``callers``, itself included, and of one that may
-    come: nobody takes the last places from the others.
-    """
-    if used < total - int(total * RESERVED_SHARE):
-        return True
-    return used < total and (not own or own < total // (callers + 1))
+def most_of_one(total: int) -> int:
+    """Return how many of a server's places one caller may hold: all but the last quarter."""
+    return total - total // 4
 
 
 @dataclass(eq=False)
@@ -66,11 +57,12 @@ class Admission:
     kind is a method and a size, in doublings of device calls; a request is of its method's
     cheapest kind until its price is known, and is rejected then if it would be late.
 
-    Whoever waits on ``changed`` is notified when a request has ended.
+    ``on_end`` is called when a request has ended.
     """
 
     def __init__(self, most: int = 256, clock: Callable[[], float] = time.monotonic) -> None:
-        self.changed = threading.Condition()
+        self._lock = threading.Lock()
+        self.on_end: Callable[[], object] = lambda: None
         self.under_way = 0
         self._most = most
         self._clock = clock
@@ -93,7 +85,7 @@ class Admission:
 
     def check(self, method: str, caller: str, remaining: float | None) -> None:
         """Raise ResourceExhausted where a request that came now would be rejected."""
-        with self.changed:
+        with self._lock:
             self._turns(self._cheapest.get(method, (method, 0)), caller, remaining, WAIT_SHARE)
 
     @contextmanager
@@ -120,17 +112,17 @@ class Admission:
         finally:
             context.priced = None
             context.cancel()
-            with self.changed:
+            with self._lock:
                 self._count(one, -1)
                 if ended:
                     kind = one.kind or (method, 0)
                     self.learn(kind, (self._clock() - started) / one.turns)
                     self._cheapest[method] = min(self._cheapest.get(method, kind), kind)
-                self.changed.notify_all()
+            self.on_end()
 
     def _admit(self, one: _UnderWay, kind: tuple[str, int]) -> None:
         """Count a request; one that is counted already as of another kind."""
-        with self.changed:
+        with self._lock:
             if kind == one.kind:
                 return
             counted = one.kind is not None
@@ -175,8 +167,7 @@ class Admission:
         late = False
         if remaining is not None and (alone or any(line[kind] for line in lines)):
             late = wait > share * remaining or wait + alone > remaining
-        callers = len(lines) + (not own)
-        full = not counted and not has_place(self._most, ahead, own=own.total(), callers=callers)
+        full = not counted and (ahead >= self._most or own.total() >= most_of_one(self._most))
         if full or (ahead and late):
             moved_at = self._means.get(kind, (0.0, math.inf))[1]
             if late and self._clock() - moved_at >= HALF_LIFE:

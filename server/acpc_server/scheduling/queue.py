@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -70,7 +71,9 @@ class DeviceQueue:
         self._merge = merge
         self._depths = {p: metrics.queue_depth.labels(p.name.lower()) for p in Priority}
         self._admission = admission
-        self._changed = admission.changed
+        self._changed = threading.Condition()
+        self._delayed: tuple[Work[Any], Turns[Work[Any]]] | None = None  # and its line
+        admission.on_end = self._look
         self._lines: dict[Priority, Turns[Work[Any]]] = {p: Turns() for p in Priority}
         self._closed = False
         self._taken: list[Work[Any]] = []  # in the device call under way
@@ -93,7 +96,9 @@ class DeviceQueue:
             line = self._lines[context.priority]
             line.add(context.caller, work)
             self._depths[context.priority].set(len(line))
-            self._changed.notify_all()
+            # Each time that the device's thread wakes it takes the interpreter from the others.
+            if self._delayed is None or self._is_complete():
+                self._changed.notify()
         return work.future
 
     def take(self) -> list[Work[Any]]:
@@ -154,16 +159,27 @@ class DeviceQueue:
 
     def _delay(self, first: Work[Any], line: Turns[Work[Any]]) -> None:
         """Wait for requests under preparation: together they take little longer than one."""
-        begun = latest = time.perf_counter()
-        seen, rows = 0, first.rows
-        while not self._lines[Priority.JOB] and not self._closed:
-            if len(line) > seen:
-                seen, latest = len(line), time.perf_counter()
-                rows = first.rows + sum(work.rows for work in line)
-            left = min(latest + MAX_ARRIVAL_GAP, begun + MAX_QUEUE_DELAY) - time.perf_counter()
-            if left <= 0 or rows >= first.max_rows or self._admission.under_way <= 1 + seen:
-                return
+        begun, self._delayed = time.perf_counter(), (first, line)
+        while not self._is_complete():
+            latest = max((work.queued_at for work in line), default=begun)
+            ends = min(max(begun, latest) + MAX_ARRIVAL_GAP, begun + MAX_QUEUE_DELAY)
+            if (left := ends - time.perf_counter()) <= 0:
+                break
             self._changed.wait(left)
+        self._delayed = None
+
+    def _is_complete(self) -> bool:
+        """Return whether what is delayed need not wait for anything that may come."""
+        assert self._delayed is not None  # noqa: S101
+        first, line = self._delayed
+        full = first.rows + sum(work.rows for work in line) >= first.max_rows
+        alone = self._admission.under_way <= 1 + len(line)
+        return full or alone or self._closed or len(self._lines[Priority.JOB]) > 0
+
+    def _look(self) -> None:
+        with self._changed:
+            if self._delayed is not None and self._is_complete():
+                self._changed.notify()
 
 
 def _is_wanted(work: Work[Any]) -> bool:

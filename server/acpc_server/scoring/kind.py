@@ -254,7 +254,7 @@ class ScoreJobKind(AnchorJobKind):
                 f"is {wanted}, but the checkpoint's is {card.family}; give thresholds that were "
                 "chosen for its family",
             )
-        check_drawing([spec.perturbation], card.history, card.image_size**2, "perturbation")
+        check_drawing(card.history, card.image_size**2, "perturbation")
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
         if not isinstance(spec.perturbation, GivenViews):
             with below(f"perturbation.{spec.perturbation.kind}"):

@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,9 @@ import processes
 import pytest
 import typer
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc_client import AcpcClient
 from acpc_command import acpc_command
-from acpc_lab.cli.options import interruptible
+from acpc_lab.cli.options import interruptible, left_soon
 from client_counterparty import Counterparty
 from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, score_response
@@ -98,6 +100,19 @@ def test_a_terminal_gets_a_live_bar_and_the_same_exit_code(
     assert "4/4" in shown.decode()
     assert b"FAILED: what decided" in answer
     assert b"\x1b[" not in answer
+
+
+def test_a_client_that_cannot_close_is_left() -> None:
+    """As gRPC's does not, where a signal came between a call and the thread that ends it."""
+
+    class Stuck(AcpcClient):
+        def close(self) -> None:
+            threading.Event().wait()
+
+    begun = time.monotonic()
+    with left_soon(Stuck("localhost:1")):
+        pass
+    assert time.monotonic() - begun < GENEROUS_SECONDS
 
 
 def test_an_interrupt_that_a_library_swallows_comes_again(

@@ -12,8 +12,7 @@ import anchor_wire
 import h5py
 import numpy as np
 import pytest
-from acpc_client import DatasetAnchors
-from acpc_client.anchor_arrays import digest_of
+from acpc_client import DatasetAnchors, digest_of
 from acpc_command import Acpc, acpc_command
 from acpc_lab.datasets import drawn_from
 from anchor_counterparty import AnchorCounterparty
@@ -93,7 +92,7 @@ def test_create_list_show_delete(anchors: Acpc) -> None:
     assert (source.count, source.seed, source.frameskip, source.one_per_episode) == (7, 5, 2, True)
     assert (sent.history, sent.horizon, sent.request_id) == (2, 6, "r")
     digest = "c" * 64
-    assert digest in anchors("list", "anchor-sets").stdout
+    assert digest in anchors("list", "anchor-sets", "-o", "wide").stdout
     assert [
         item["digest"] for item in json.loads(anchors("list", "anchor-sets", "-o", "json").stdout)
     ] == [digest]

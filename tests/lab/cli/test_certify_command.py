@@ -38,15 +38,14 @@ def test_a_row_per_shift_of_the_grid(acpc: Acpc, pool: list[Any]) -> None:
     rows = [line.split() for line in answer.stdout.splitlines() if "/2" in line]
     shown = [tuple(row) for row in rows]
     assert shown == [
-        ("gaussian_noise:0.02", "2/2", "0.5", "0/2"),
-        ("gaussian_noise:0.05", "1/2", "-0.25", "1/2"),
-        ("gaussian_blur:15", "0/2", "-0.25", "2/2"),
+        ("gaussian_noise:0.02", "winner", "2/2", "0.5", "0/2", "50", "%"),
+        ("gaussian_noise:0.05", "winner", "1/2", "-0.25", "1/2", "50", "%"),
+        ("gaussian_blur:15", "winner", "0/2", "-0.25", "2/2", "50", "%"),
     ]
     assert "elite" not in answer.stdout
-    bound = "at most 50 % of all draws may change it (0 of 2 not certified; 95 % confidence)"
-    assert f"winner, gaussian_noise:0.02: {bound}\n" in answer.stdout
+    assert "the share of all draws that may change it, at most" in answer.stdout
     assert "largest certified severity of gaussian_noise: winner 0.08" in answer.stdout
-    assert "clean gap that the bounds must not close: winner 1\n" in answer.stdout
+    assert "clean gap that the bounds must not close: winner 1;" in answer.stdout
     (sent,) = acpc.server.requests["CertifyPool"]
     sigmas = [spec.gaussian_noise.sigma for spec in sent.perturbations.specs[:2]]
     assert sigmas == [0.02, 0.05]
@@ -56,6 +55,8 @@ def test_a_row_per_shift_of_the_grid(acpc: Acpc, pool: list[Any]) -> None:
     assert sent.elite_count == 0
     # A value that is the contract's default need not be sent.
     assert sent.cost_reduction in (pb.COST_REDUCTION_UNSPECIFIED, pb.COST_REDUCTION_SUM)
+    whole = acpc(*pool, *GRID, "-o", "csv").stdout.splitlines()
+    assert whole[0].startswith("view,draw,top1 certified,") and len(whole) == 1 + 6
 
 
 @pytest.mark.parametrize("require", ["top1", "elite"])
@@ -66,7 +67,9 @@ def test_the_gate_is_the_exit_code(
     acpc.server.uncertified = uncertified
     asked = [*pool, *GRID, "--elites", 2, "--require", require, "--junit", Path("gate.xml")]
     answer = acpc(*asked, "-o", "json", code=code)
-    assert f'failures="{int(code == 3)}"' in Path("gate.xml").read_text()
+    written = Path("gate.xml").read_text()
+    assert f'failures="{int(code == 3)}"' in written
+    assert f"a under gaussian_noise:0.02,0.05, blur:15 --require {require}" in written
     assert len(checked(answer.stdout)["answer"]["views"]) == 6
     assert (f"not met: --require {require}" in answer.stderr) == (code == 3)
 
@@ -79,8 +82,8 @@ def test_a_paired_run_has_a_row_per_view(acpc: Acpc, arrays: dict[str, np.ndarra
     answer = acpc(*command, "--draws", 2, "--protocol", "{budget: {iterations: 3}}")
     rows = [line.split() for line in answer.stdout.splitlines() if "3/3" in line]
     assert rows == [
-        ["gaussian_blur:15", "0", "yes", "3/3", "-", "0"],
-        ["gaussian_blur:15", "1", "no", "3/3", "0", "0.125"],
+        ["gaussian_blur:15", "0", "yes", "-", "0", "3/3", "-"],
+        ["gaussian_blur:15", "1", "no", "0", "0.125", "3/3", "-"],
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "-o", "json").stdout)

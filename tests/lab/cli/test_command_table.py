@@ -94,14 +94,14 @@ SHOWN = [
         out=("^PASSED: what decided the outcome",
              "^how sure: undecided: 2 anchors are too few, about 240 would probably",
              "the doubt is in SR", "95 % interval", "0.0625 to 0.25", "0.9 to 0.99", "0.25 to 0.75",
-             "trained (reference)"),
+             "(reference)"),
         err=("warning: 2 anchors are eligible, fewer than 30", f"{NAME}: submitted",
              "encoding anchors 4/4, 1 min 15 s left"),
     ),
     Row(f"{ASK} --gate confident", 1, out=("^PASSED: ",), script=[ended(PASSED, None)],
         err=("error: FAILED_PRECONDITION: this score has no evidence of how sure it is",)),
     Row(f"{ASK} --gate confident", 5, script=[ended(BARE, BARE)],
-        err=("undecided: nothing passes without a reference; name one: --reference",)),
+        err=("undecided: nothing passes without a reference; name one",)),
     Row(f"{ASK} -o wide", out=("rounding floor", "0.0021", "eligible"),
         script=floored(0.0021)),
     Row(f"{ASK} -o wide", out=("0.06", NEAR), script=floored(0.06)),
@@ -111,7 +111,7 @@ SHOWN = [
         "^  request id: mine")),
     Row("show job mine", out=("^PASSED: what decided", "^how sure: passes; 95 % sure"),
         script=[ended(PASSED, PASSED)]),
-    Row("show job 7", out=("0/4 encoding anchors",)),
+    Row("show job 7", out=("^state               running 0/4", "encoding anchors")),
     Row("show job mine -o csv", out=("^relative IR,", "^raw IR,"), err=("PASSED: what decided",),
         script=[ended(PASSED, PASSED)]),
     Row("limit trained --reference plain --anchor-set d --shift blur:3,5", 4,
@@ -144,11 +144,17 @@ SHOWN = [
     Row("load one --unload -o json", out=('"model": null',)),
 ]  # fmt: skip
 
-SOURCES = ("", "--dataset a.h5", "--task pusht", "--anchor-set d --dataset a.h5 --task pusht",
-           "--anchor-set d --anchors 50")  # fmt: skip
+ALONE = "give it alone, without how anchors are drawn: a set has its anchors already"
+SOURCES = {
+    "": "give --dataset and --task (acpc list datasets, acpc list tasks), or --anchor-set alone",
+    "--dataset a.h5": "give --task too: acpc list tasks shows presets",
+    "--task pusht": "give --dataset too: acpc list datasets shows",
+    "--anchor-set d --dataset a.h5 --task pusht": ALONE,
+    "--anchor-set d --anchors 50": ALONE,
+}
 WRONG = [
-    *(Row(f"score a --shift blur:15 {source}", 2, err=("--anchor-set alone",))
-      for source in SOURCES),
+    *(Row(f"score a --shift blur:15 {source}", 2, err=(words,))
+      for source, words in SOURCES.items()),
     Row(f"{ASK.replace('gaussian_noise:0.08', 'everyday')} --out one.json", 2,
         err=("holds one score; name one shift",)),
     Row(f"{ASK} --no-wait --junit gate.xml", 2, err=("it needs a verdict; leave out --no-wait",)),
@@ -194,6 +200,7 @@ WRONG = [
          "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
     )),
     *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
+        ("gone.h5", "gone.h5 is not here; of a dataset at the server: acpc anchors create"),
         ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
@@ -343,8 +350,10 @@ def test_quiet_leaves_the_result_and_errors(acpc: Acpc) -> None:
 
 
 def test_a_checkpoint_is_named_with_its_file_and_content(acpc: Acpc) -> None:
-    for text in (f"a/run:7/b:w.pt@{'d' * 64}", "a@b:c"):
+    for text in (f"a/run:7/b:w.pt@{'d' * 64}", f"a@{'d' * 12}", f"a@{'d' * 11}", "a@b:c"):
         acpc("score", text, *SCORE[2:], "--no-wait")
-    first, second = (sent.checkpoint for sent in acpc.server.requests["ScoreCheckpoint"])
-    assert (first.name, first.weights, first.digest) == ("a/run:7/b", "w.pt", "d" * 64)
-    assert (second.name, second.weights, second.digest) == ("a@b:c", "", "")
+    sent = (one.checkpoint for one in acpc.server.requests["ScoreCheckpoint"])
+    assert [(one.name, one.weights, one.digest) for one in sent] == [
+        ("a/run:7/b", "w.pt", "d" * 64), ("a", "", "d" * 12), (f"a@{'d' * 11}", "", ""),
+        ("a@b:c", "", ""),
+    ]  # fmt: skip

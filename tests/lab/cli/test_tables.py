@@ -1,17 +1,15 @@
-"""Tables fit where they are printed, and every list has the same formats."""
+"""Tables fit 80 columns, and every list has the same formats."""
 
 import csv
+import inspect
 import json
-import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 import typer
 from acpc_command import Acpc
 from acpc_lab.cli import app
-from acpc_lab.cli.table import WIDE, drawn, text_of
-from acpc_lab.tables import Quantity
 
 
 def _commands(
@@ -25,54 +23,6 @@ def _commands(
 
 
 COMMANDS = dict(_commands(typer.main.get_command(app)))
-
-
-class Row(NamedTuple):
-    digest: str
-    what: str
-    rate: float | None
-    place: str = "here"
-
-
-COLUMNS = (
-    Quantity("digest", "digest", short=8),
-    Quantity("what it is", "what"),
-    Quantity("rate", "rate", ".2f", rank=1),
-    Quantity("place", "place", rank=2),
-    Quantity("half", lambda row: row.rate and row.rate / 2, rank=WIDE),
-)
-ROWS = [Row("0123456789abcdef", "a sentence of several words that can be folded", 0.5),
-        Row("fedcba9876543210", "short", None)]  # fmt: skip
-
-
-def lines(width: int | None, **options: bool) -> tuple[list[str], list[str]]:
-    """The lines of the table at a width, and what it leaves out."""
-    table, dropped = drawn(COLUMNS, ROWS, width or math.inf, **options)
-    return text_of(table, width).splitlines(), dropped
-
-
-def test_without_a_width_a_table_is_plain_and_whole() -> None:
-    found, dropped = lines(None)
-    assert found == [
-        "digest            what it is" + 38 * " " + "rate  place",
-        "0123456789abcdef  a sentence of several words that can be folded  0.50  here",
-        "fedcba9876543210  short" + 46 * " " + "-  here",
-    ]
-    assert dropped == []
-
-
-@pytest.mark.parametrize(
-    ("width", "dropped"),
-    [(100, []), (70, []), (55, []), (50, ["place"]), (42, ["place", "rate"]), (24, None)],
-)
-def test_what_matters_least_goes_first_and_text_is_folded(
-    width: int, dropped: list[str] | None
-) -> None:
-    found, left_out = lines(width)
-    assert left_out == (dropped if dropped is not None else ["place", "rate"])
-    assert max(map(len, found)) <= width
-    assert found[1].split()[0] == ("0123456789abcdef" if width >= 70 else "01234567")
-    assert all(word in " ".join(found) for word in ROWS[0].what.split())
 
 
 @pytest.mark.parametrize(
@@ -90,6 +40,10 @@ def test_every_list_has_the_same_formats(command: str, first: str, acpc: Acpc) -
     names = [row[0] for row in csv.reader(shown["csv"].stdout.splitlines())][1:]
     assert names[0] == first
     assert len(json.loads(shown["json"].stdout)) == len(names)
+    assert max(map(len, shown["table"].stdout.splitlines())) <= 80
+    headings = {form: shown[form].stdout.splitlines()[0].split() for form in ("table", "wide")}
+    assert headings["table"] == headings["wide"][: len(headings["table"])]
+    assert len(headings["table"]) < len(headings["wide"]) or command == "list datasets"
     for form in ("table", "wide"):
         lines = shown[form].stdout.splitlines()
         assert [line.split("  ")[0] for line in lines[1:]] == names
@@ -116,6 +70,9 @@ def test_the_program_is_no_larger_than_it_says() -> None:
 
 
 @pytest.mark.parametrize("words", COMMANDS)
-def test_help_is_plain(words: str, acpc: Acpc) -> None:
-    shown = acpc(*words.split(), "-h").stdout
+def test_help_is_plain_and_its_examples_fit_80_columns(words: str, acpc: Acpc) -> None:
+    shown = acpc(*words.split(), "-h", COLUMNS="80").stdout
     assert "<bool>" not in shown and "Usage: acpc" in shown
+    about = inspect.cleandoc(COMMANDS[words].help or "").splitlines()
+    examples = {line.strip() for line in about if line.startswith("    ")} - {""}
+    assert examples <= {line.strip() for line in shown.splitlines()}

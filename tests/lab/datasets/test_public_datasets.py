@@ -12,7 +12,7 @@ import public_formats
 import pytest
 from acpc.contract import SMALL_ARRAYS, AnchorSource
 from acpc.datasets import recognise
-from acpc_server.data import DatasetStore, batch_of
+from acpc_server.data import DatasetStore
 from public_formats import WRITERS, drawn, episodes
 
 pytestmark = pytest.mark.process
@@ -48,8 +48,8 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
 def test_a_server_draws_the_same_anchors_from_its_own_file(written: Written) -> None:
     digest, _ = written.read("hdf5")
     source = AnchorSource("rooms.h5", "tworoom", count=20, frameskip=3)
-    with DatasetStore(written.root).drawn(source, history=2, horizon=3) as anchors:
-        assert batch_of(anchors).digest == digest
+    with DatasetStore(written.root).drawn(source, history=2, horizon=3) as drawn:
+        assert digest_of(drawn.anchors) == digest
 
 
 @pytest.mark.parametrize("format", WRITERS)

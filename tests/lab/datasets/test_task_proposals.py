@@ -2,9 +2,7 @@
 
 import errno
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import h5py
@@ -47,7 +45,8 @@ def test_columns_are_shown_and_the_file_is_one_the_server_reads(
     assert "fewer than the 100 anchors" in answer.stdout
     source = AnchorSource("rooms.h5", "mine.yaml", count=5)
     with DatasetStore(root).drawn(source, history=3, horizon=8) as drawn:
-        assert drawn.action_blocks.shape == (5, 10, 6) and drawn.endpoint_states.shape == (5, 3)
+        assert drawn.anchors.action_blocks.shape == (5, 10, 6)
+        assert drawn.anchors.endpoint_states.shape == (5, 3)
     file.unlink()
 
 
@@ -103,46 +102,22 @@ def test_what_is_not_there_is_named_beside_what_is(
     assert wrong in answer.stderr
 
 
-FORMS: dict[str, Callable[[Any], Any]] = {
-    "channels first": lambda x: x.transpose(0, 3, 1, 2),
-    "floats": lambda x: (x / 255).astype(np.float32),
-    "floats, channels first": lambda x: (x / 255).transpose(0, 3, 1, 2),
-    "floats to 255": lambda x: x.astype(np.float32),
-    "whole numbers": lambda x: x.astype(np.int64),
-    "grey": lambda x: x[..., :1],
-    "grey, channels first": lambda x: x[..., :1].transpose(0, 3, 1, 2),
-    "with alpha": lambda x: np.concatenate([x, x[..., :1]], axis=-1),
-}
-
-
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("options", [(), ("--pixels", "pixels")], ids=["proposed", "named"])
-def test_frames_in_another_form_come_with_what_makes_frames_of_them(
-    form: str, options: tuple[str, ...], acpc: Acpc, tmp_path: Path
-) -> None:
+def test_frames_in_another_form_come_with_the_page(acpc: Acpc, tmp_path: Path) -> None:
     content = public_columns(LENGTHS)
-    frames = content.columns["pixels"]
-    x = content.columns["pixels"] = FORMS[form](frames)
+    x = content.columns["pixels"] = content.columns["pixels"].transpose(0, 3, 1, 2)
     write_public_dataset(tmp_path / "rooms.h5", content)
-    answer = acpc(
-        tmp_path / "rooms.h5", *options, "--frameskip", 1, "--out", tmp_path / "t.yaml", code=2
-    )
-    said = " ".join(answer.stderr.split())
-    assert "'pixels' must hold uint8 frames of shape (rows, height, width, 3), RGB last" in said
-    assert f"is {x.dtype} {x.shape}" in said and "docs/tasks.md" in said
-    made = said.partition(" makes frames of it")[0].rpartition("; ")[2]
-    if form == "floats to 255":
-        made = made.replace("255 * ", "")
-    found = eval(made, {"x": x})  # noqa: S307 - the expression that users are given
-    assert found.dtype == np.uint8
-    assert (found == (frames[..., :1] if "grey" in form else frames)).all()
+    asked = "--frameskip", 1, "--out", tmp_path / "t.yaml"
+    answer = acpc(tmp_path / "rooms.h5", *asked, code=2)
+    shown = " ".join(answer.stdout.split())
+    assert f"is uint8 {x.shape}" in shown and "docs/tasks.md" in shown
+    assert "pixels: no column of the dataset can be the pixels" in answer.stderr
 
 
 def test_the_page_writes_frames_beside_those_in_another_form(
     acpc: Acpc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     content = public_columns(LENGTHS)
-    content.columns["pixels"] = FORMS["channels first"](content.columns["pixels"])
+    content.columns["pixels"] = content.columns["pixels"].transpose(0, 3, 1, 2)
     write_public_dataset(tmp_path / "rooms.h5", content)
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs/tasks.md").read_text()

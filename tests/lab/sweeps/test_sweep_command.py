@@ -58,14 +58,15 @@ def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path:
     assert (whole["kind"], len(whole["answer"]["cells"])) == ("sweep", 2)
     acpc("sweep", "show", file, "-o", "json", "--anchors", code=2)
     saved = acpc("sweep", "show", file, "--anchors", "--out", tmp_path / "anchors.csv")
-    assert saved.stdout.endswith("anchors.csv: 4 rows\n")
+    assert saved.stderr.endswith("anchors.csv: 4 rows\n")
+    assert saved.stdout.endswith("mine: 2 cells: 2 succeeded\n"), "the table is printed too"
     acpc("sweep", "show", file, "--out", tmp_path / "x.txt", code=2)
 
 
 def test_check_lists_the_cells_and_submits_nothing(acpc: Acpc, file: Path, tmp_path: Path) -> None:
     answer = acpc("sweep", "show", file)
     assert answer.stdout.splitlines() == [
-        "cell                          reference  labels",
+        "cell                          reference",
         "a gaussian_noise:0.02 seed 0  none",
         "a gaussian_noise:0.08 seed 0  none",
     ]

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from acpc.contract import frame_digests
-from acpc_server.data import AnchorBatch
+from acpc.contract import AnchorArrays, digest_of, frame_digests
+from acpc_server.data import Anchors
 from acpc_server.errors import (
     AcpcError,
     AlreadyExists,
@@ -27,7 +27,6 @@ from anchor_batches import (
     HORIZON,
     anchors,
     header,
-    part,
     put,
     store,
     unused,
@@ -39,27 +38,27 @@ from anchor_batches import (
 def test_a_set_reads_as_the_batch_it_was_made_of(
     tmp_path: Path, extras: dict[str, np.ndarray], cut: int, packed: bool
 ) -> None:
-    batch, where = anchors(arrays=extras), store(tmp_path)
+    batch, where = anchors(extras=extras), store(tmp_path)
     info = put(where, batch, header(description="two words"), cut, packed)
     stored = where.open(info.digest)
-    assert info.digest == stored.digest == batch.digest
+    assert info.digest == stored.digest == digest_of(batch)
     assert (stored.count, stored.history, stored.horizon) == (COUNT, HISTORY, HORIZON)
     assert stored.frame_size == (12, 9)
-    for name, array in batch.small_arrays().items():
+    for name, array in batch.small.items():
         found = getattr(stored, name)
         assert found.dtype == array.dtype
         np.testing.assert_array_equal(found, array)
     assert {x.name: (x.dtype, x.shape) for x in stored.extras} == {
         name: (array.dtype.name, array.shape[1:]) for name, array in extras.items()
     }
-    assert stored.extras == batch.extras == info.extras
+    assert stored.extras == Anchors(batch).extras == info.extras
     for start, stop in ((0, COUNT), (3, 9), (7, 8), (0, 1), (10, 11), (5, 5)):
         np.testing.assert_array_equal(stored.read_frames(start, stop), batch.frames[start:stop])
         for name, array in extras.items():
             found = stored.read(name, start, stop)
             assert found.dtype == array.dtype
             np.testing.assert_array_equal(found, array[start:stop])
-    first, few = stored.first(4), part(batch, 0, 4)
+    first, few = stored.first(4), Anchors(batch.part(0, 4))
     assert (first.digest, first.extras) == (few.digest, few.extras)
     assert (info.description, info.action_block_dim, info.state_dim) == ("two words", 4, 2)
     on_disk = sum(f.stat().st_size for f in (tmp_path / "anchors/sets" / info.digest).iterdir())
@@ -68,6 +67,16 @@ def test_a_set_reads_as_the_batch_it_was_made_of(
     described = where.described(where.get(info.digest))
     assert [x.name for x in described.to_message().extras] == sorted(extras)
     assert described.groups == ({"light:0.5": 1, "night": 4} if extras else {})
+
+
+def test_the_digest_covers_every_extra_array() -> None:
+    night = EXTRAS["views/night"].copy()
+    night.flat[-1] ^= 1
+    renamed = {"views/dusk" if name == "views/night" else name: x for name, x in EXTRAS.items()}
+    changed = ({}, EXTRAS, {**EXTRAS, "views/night": night}, renamed)
+    made = [anchors(extras=extras) for extras in changed]
+    assert len({digest_of(one) for one in made}) == 4
+    assert [Anchors(one).digest for one in made] == [digest_of(one) for one in made]
 
 
 def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None:
@@ -91,12 +100,12 @@ def test_a_set_has_short_names_which_never_mean_two_sets(tmp_path: Path) -> None
         where.get("kitchen")
 
 
-def every_endpoint(seed: int = 7) -> AnchorBatch:
+def every_endpoint(seed: int = 7) -> AnchorArrays:
     """A batch with states and labels of every future frame, and arrays that few sets have."""
     batch, rng = anchors(), np.random.default_rng(seed)
     states, labels = rng.standard_normal((COUNT, HORIZON, 2)), rng.integers(0, 2, (COUNT, HORIZON))
     states[:, -1], labels[:, -1] = batch.endpoint_states, batch.labels
-    return anchors(endpoint_states=states, labels=labels, arrays=EXTRAS)
+    return anchors(endpoint_states=states, labels=labels, extras=EXTRAS)
 
 
 @pytest.mark.parametrize("horizon", range(1, HORIZON + 1))
@@ -106,25 +115,23 @@ def test_a_set_at_a_shorter_horizon_is_the_set_that_ends_there(
     """In all its arrays and its digest; at its own horizon it is the set without them."""
     batch, where = every_endpoint(), store(tmp_path)
     info = put(where, batch, header())
-    assert (info.digest, info.state_dim) == (anchors(arrays=EXTRAS).digest, 2)
+    assert (info.digest, info.state_dim) == (digest_of(anchors(extras=EXTRAS)), 2)
     assert len(info.endpoints_digest) == 64
     steps = HISTORY + horizon
-    wanted = AnchorBatch(
-        history=HISTORY,
-        frames=batch.frames[:, :steps],
-        action_blocks=batch.action_blocks[:, : steps - 1],
-        endpoint_states=batch.endpoint_states[:, horizon - 1],
-        labels=batch.labels[:, horizon - 1],
-        anchor_ids=batch.anchor_ids,
-        trajectory_ids=batch.trajectory_ids,
-        arrays={**EXTRAS, "proprio": np.ascontiguousarray(EXTRAS["proprio"][:, :steps])},
-    )
+    arrays = {
+        "frames": batch.frames[:, :steps],
+        "action_blocks": batch.action_blocks[:, : steps - 1],
+        "endpoint_states": batch.endpoint_states[:, horizon - 1],
+        "labels": batch.labels[:, horizon - 1],
+        "proprio": np.ascontiguousarray(EXTRAS["proprio"][:, :steps]),
+    }
+    wanted = AnchorArrays.of(HISTORY, {**batch.arrays, **arrays})
     found = where.open(info.digest).at_horizon(horizon)
-    assert (found.digest, found.horizon) == (wanted.digest, horizon)
-    for name, array in wanted.arrays.items():
+    assert (found.digest, found.horizon) == (digest_of(wanted), horizon)
+    for name, array in wanted.extras.items():
         np.testing.assert_array_equal(found.read(name, 2, 9), array[2:9])
     np.testing.assert_array_equal(found.read_frames(2, 9), wanted.frames[2:9])
-    for name, array in wanted.small_arrays().items():
+    for name, array in wanted.small.items():
         np.testing.assert_array_equal(getattr(found, name), array)
 
 
@@ -140,7 +147,7 @@ def test_a_set_with_its_last_states_alone_has_one_horizon(tmp_path: Path) -> Non
 def test_sets_that_end_alike_are_not_taken_for_each_other(tmp_path: Path) -> None:
     where = store(tmp_path)
     first = put(where, every_endpoint(), header("a"))
-    assert put(where, anchors(arrays=EXTRAS), header("b")) == first
+    assert put(where, anchors(extras=EXTRAS), header("b")) == first
     for _ in range(2):
         with pytest.raises(AlreadyExists, match="other states or labels before the last"):
             put(where, every_endpoint(seed=8), header("c"))
@@ -170,7 +177,7 @@ def test_an_upload_whose_shards_are_damaged_begins_anew(tmp_path: Path, shard: i
     batch, where = anchors(), store(tmp_path)
     with where.upload(header()) as upload:
         for start in (0, 4, 8):
-            upload.append(part(batch, start, min(start + 4, COUNT)))
+            upload.append(batch.part(start, min(start + 4, COUNT)))
     (folder,) = (tmp_path / "anchors/uploads").iterdir()
     path = folder / f"set/{4 * shard:08d}.npz"
     path.write_bytes(path.read_bytes()[:-100])
@@ -178,7 +185,7 @@ def test_an_upload_whose_shards_are_damaged_begins_anew(tmp_path: Path, shard: i
     if shard == 1:
         with pytest.raises(FailedPrecondition), where.upload(header()) as upload:
             upload.finish()
-    assert put(where, batch, header()).digest == batch.digest
+    assert put(where, batch, header()).digest == digest_of(batch)
 
 
 def test_arrays_that_a_score_must_hold_are_bounded(tmp_path: Path) -> None:
@@ -210,15 +217,31 @@ def test_a_damaged_set_gives_no_numbers(tmp_path: Path, name: str) -> None:
             continue
         np.testing.assert_array_equal(frames, batch.frames)
         for kind, array in stored.small_arrays().items():
-            np.testing.assert_array_equal(array, batch.small_arrays()[kind])
+            np.testing.assert_array_equal(array, batch.small[kind])
     assert refused > 5
     where.delete(digest, unused)
+
+
+@pytest.mark.parametrize("name", ["starts", "labels", "action_blocks", "anchor_ids"])
+@pytest.mark.parametrize("change", ["rank", "length", "type"])
+def test_arrays_of_another_form_are_damage(tmp_path: Path, name: str, change: str) -> None:
+    where = store(tmp_path)
+    digest = put(where, anchors(), header()).digest
+    path = tmp_path / "anchors/sets" / digest / "anchors.npz"
+    with np.load(path) as members:
+        arrays = dict(members)
+    array = arrays[name]
+    forged = {"rank": array.reshape(-1)[0], "length": array[:-1], "type": array.astype(">f2")}
+    np.savez(path, **{**arrays, name: forged[change]})
+    with pytest.raises(FailedPrecondition, match=r"anchors\.npz is gone or damaged") as caught:
+        where.open(digest)
+    assert caught.value.reason == "ANCHOR_SET_DAMAGED"
 
 
 @pytest.mark.parametrize("name", ["views/night", "proprio"])
 def test_a_damaged_extra_array_gives_no_numbers(tmp_path: Path, name: str) -> None:
     where = store(tmp_path)
-    info = put(where, anchors(arrays=EXTRAS), header(), cut=4)
+    info = put(where, anchors(extras=EXTRAS), header(), cut=4)
     path = tmp_path / "anchors/sets" / info.digest / "00000004.npz"
     with np.load(path) as members:
         arrays = dict(members)
@@ -259,7 +282,7 @@ def test_retention(tmp_path: Path) -> None:
     assert 3590 < expires - time.time() < 3610
     for request in ("fresh", "stale", "working"):
         with where.upload(header(request)) as upload:
-            upload.append(part(anchors(), 0, 3))
+            upload.append(anchors().part(0, 3))
     for folder in (tmp_path / "anchors/uploads").iterdir():
         if '"fresh"' not in (folder / "header.json").read_text():
             age(folder, 61)

@@ -81,18 +81,15 @@ def test_unknown_names_know_what_there_is(store: DatasetStore) -> None:
         assert f"did you mean '{near}'? acpc list tasks shows all" in told
 
 
-def test_a_dataset_in_another_format_is_listed_as_what_it_is_and_says_what_to_do(
+def test_a_lance_table_is_listed_and_any_folder_says_what_to_do(
     store: DatasetStore, tmp_path: Path
 ) -> None:
     """Only names are looked at; what is in such a folder is none."""
-    for name in ("rooms.lance/_versions", "so101/meta", "films/pixels", "inner/images", "none"):
+    for name in ("rooms.lance/_versions", "so101/meta", "inner", "none"):
         (tmp_path / name).mkdir(parents=True)
     for name in (
         "rooms.lance/b.h5",
         "so101/meta/info.json",
-        "films/ep_len.npz",
-        "films/pixels/ep_0.mp4",
-        "inner/images/ep_len.npz",
         "inner/c.h5",
     ):
         (tmp_path / name).write_text("")
@@ -101,17 +98,14 @@ def test_a_dataset_in_another_format_is_listed_as_what_it_is_and_says_what_to_do
     size = (tmp_path / "a.h5").stat().st_size
     assert listed == {
         "a.h5": ("hdf5", size),
-        "films": ("video", 0),
         "inner/c.h5": ("hdf5", 0),
-        "inner/images": ("folder", 0),
         "rooms.lance": ("lance", 0),
-        "so101": ("lerobot", 0),
     }
     wanted = r"is a Lance table.*`acpc anchors upload rooms.lance --task TASK` makes"
     with pytest.raises(FailedPrecondition, match=wanted) as it:
         store.fit("rooms.lance", "tworoom", steps=4)
     assert it.value.reason == "DATASET_FORMAT"
-    with pytest.raises(FailedPrecondition, match="'none' is not a regular file"):
+    with pytest.raises(FailedPrecondition, match="'none' is not HDF5 or Lance; `swm convert"):
         store.fit("none", "tworoom", steps=4)
 
 

@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import plain_model
 import pytest
-from acpc.contract import SMALL_ARRAYS, AnchorSample, AnchorSource
-from acpc_server.data import AnchorBatch, DatasetStore
+from acpc.contract import SMALL_ARRAYS, AnchorArrays, AnchorSample, AnchorSource, digest_of
+from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorSetSource, AnySource
-from acpc_server.encoding.anchor_readers import KEPT_BYTES, AnchorReaders
+from acpc_server.encoding.anchor_readers import AnchorReaders
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.jobs import pack, unpack
 from acpc_server.observe import Metrics
-from anchor_batches import ROOMY
+from anchor_batches import ROOMY, put
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -36,9 +36,9 @@ class Place:
     def __post_init__(self) -> None:
         write_public_dataset(self.root / "a.h5", public_columns())
 
-    def readers(self, kept_bytes: int = KEPT_BYTES) -> AnchorReaders:
+    def readers(self) -> AnchorReaders:
         """Those of a fresh process."""
-        return AnchorReaders(DatasetStore(self.root), self.store(), kept_bytes)
+        return AnchorReaders(DatasetStore(self.root), self.store())
 
     def store(self) -> AnchorStore:
         return AnchorStore(self.root / "sets", ROOMY, Metrics())
@@ -115,8 +115,8 @@ def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
     np.testing.assert_array_equal(first.read_frames(1, 4), whole.read_frames(1, 4))
     assert identity["digest"] == first.digest != whole.digest
     assert place.readers().reopen(part, identity, **WANTED).digest == first.digest
-    own = AnchorBatch(history=HISTORY, frames=whole.read_frames(0, 5), **first.small_arrays())
-    assert first.digest == own.digest, "a set of these anchors alone has it too"
+    own = AnchorArrays(HISTORY, whole.read_frames(0, 5), **first.small_arrays())
+    assert first.digest == digest_of(own), "a set of these anchors alone has it too"
 
 
 def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
@@ -194,51 +194,36 @@ def test_an_older_job_does_not_spoil_the_anchors_of_a_newer_one(place: Place) ->
     assert newer["digest"] != identity["digest"]
 
 
-def test_readers_are_kept_by_their_bytes_the_latest_used(place: Place) -> None:
-    one = place.readers().open(SOURCE, place.readers().stamp(SOURCE), check=look_up, **WANTED)[0]
-    frames = COUNT * (HISTORY + HORIZON) * 3 * one.frame_size[0] * one.frame_size[1]
-    assert frames < one.held_bytes < 1.2 * frames, "frames that a reader may hold count at once"
-    readers = place.readers(kept_bytes=3 * one.held_bytes + 1000)
-    sources = [replace(SOURCE, seed=seed) for seed in range(4)]
-    opened = [
-        readers.open(source, readers.stamp(source), check=look_up, **WANTED) for source in sources
-    ]
-    for which in (1, 3, 2):
+def test_the_latest_two_readers_are_kept(place: Place) -> None:
+    readers = place.readers()
+    sources = [replace(SOURCE, seed=seed) for seed in range(3)]
+    stamp = readers.stamp(SOURCE)
+    opened = [readers.open(source, stamp, check=look_up, **WANTED) for source in sources]
+    for which in (1, 2):
         anchors, identity = opened[which]
         assert readers.reopen(sources[which], identity, **WANTED) is anchors
-    assert readers.reopen(sources[0], opened[0][1], **WANTED) is not opened[0][0]
+    anchors, identity = opened[0]
+    assert readers.reopen(sources[0], identity, **WANTED) is not anchors
     assert readers.reopen(sources[1], opened[1][1], **WANTED) is not opened[1][0]
-    assert readers.reopen(sources[2], opened[2][1], **WANTED) is opened[2][0]
 
 
-def test_one_reader_is_kept_however_large(place: Place, source: AnySource) -> None:
-    readers = place.readers(kept_bytes=1)
-    opened, identity = readers.open(source, readers.stamp(source), check=look_up, **WANTED)
-    assert opened.held_bytes > 1
-    assert readers.reopen(source, identity, **WANTED) is opened
-
-
-@pytest.mark.parametrize(
-    ("changed", "card", "field", "message"),
-    [
-        ({"count": 200}, {}, "dataset.count", r"200 anchors asked for, but a\.h5 has only 123 win"),
-        (
-            {"count": 7, "one_per_episode": True},
-            {},
-            "dataset.count",
-            r"7 anchors asked for, but a\.h5 has only 5 episodes with a window of 2 \+ 3 frames",
-        ),
-        ({"frameskip": 3}, {}, "dataset.frameskip", "6"),
-        ({}, {"action_block_dim": 10}, "dataset.frameskip", "10"),
-    ],
-)
-def test_a_dataset_that_cannot_serve_is_refused(
-    place: Place, changed: dict[str, object], card: dict[str, int], field: str, message: str
-) -> None:
-    source = replace(SOURCE, **changed)
-    with pytest.raises(InvalidArgument, match=message) as caught:
-        place.readers().check(source, replace(CARD, **card), **WANTED)
-    assert caught.value.field == field
+def test_a_set_that_is_made_again_from_its_dataset_has_its_windows(place: Place) -> None:
+    """One that was uploaded does not say them, and has the same digest."""
+    drawn, readers = place.make(), place.readers()
+    anchors, _ = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert anchors.windows == 123
+    frames = anchors.read_frames(0, COUNT)
+    place.store().delete(drawn.digest, lambda digest: False)
+    batch = AnchorArrays(HISTORY, frames, **anchors.small_arrays())
+    uploaded = put(place.store(), batch, UploadHeader(request_id="up", anchors=COUNT, **WANTED))
+    assert uploaded.digest == drawn.digest
+    found, _ = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert found.windows is None
+    place.store().delete(drawn.digest, lambda digest: False)
+    assert place.make() == drawn
+    found, identity = readers.open(drawn, drawn.digest, check=look_up, **WANTED)
+    assert found.windows == 123
+    assert readers.reopen(drawn, identity, **WANTED).windows == 123
 
 
 @pytest.mark.parametrize(

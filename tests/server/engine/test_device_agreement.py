@@ -9,7 +9,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
-import jepa_torch_reference as reference
+import jepa_reference as reference
 import numpy as np
 import pytest
 import torch

@@ -23,7 +23,7 @@ from acpc.contract import (
 )
 from acpc_server.encoding import HistoryEncoder, distinct_views
 from acpc_server.engine import DeviceClient, DeviceContext
-from acpc_server.engine.accelerator import to_device, to_host
+from acpc_server.engine.accelerator import to_device
 from acpc_server.engine.arithmetic import load_derivatives
 from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
@@ -46,6 +46,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
     """An engine whose device's thread is the test's: a pretended device is one thread's alone."""
     # It looks at rows on the host, which have no values here.
     monkeypatch.setattr("acpc_server.engine.client.equal_rows", lambda *_: None)
+    monkeypatch.setattr("acpc_server.engine.owner.OtherModes.require", lambda *_: None)
     engine = DeviceClient(CUDA, Metrics())
     yield engine
     engine.close()
@@ -60,32 +61,54 @@ def send_table(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("acpc_server.numerics.normals._table_on", lambda _: table)
 
 
-@pytest.mark.parametrize("mode", MODES)
+def patches(root: Path) -> FrozenJepa:
+    """A PreJEPA model."""
+    write_prejepa(root / "model", TINY, public_prejepa(TINY))
+    return load_checkpoint(root, "model", device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize(
+    ("family", "mode"),
+    # How a mode sets the type of products is the same for all models.
+    [*(("lewm", mode) for mode in MODES), *(("prejepa", mode) for mode in KINDS_OF_PRODUCT)],
+)
 def test_a_device_call_is_one_copy_in_and_one_out(
-    engine: DeviceClient, model: FrozenJepa, mode: NumericMode
+    engine: DeviceClient, model: FrozenJepa, tmp_path: Path, family: str, mode: NumericMode
 ) -> None:
-    wide = 8 if mode is NumericMode.FP64 else 4
+    load_derivatives()
+    loaded = model if family == "lewm" else patches(tmp_path)
+    card, wide = loaded.card, 8 if mode is NumericMode.FP64 else 4
+    side, dim, width, past = card.image_size, card.latent_dim, card.action_block_dim, 2
+    given = (
+        torch.zeros(FRAMES, 3, side, side),
+        torch.zeros(ROWS, past + 1, dim), torch.zeros(ROWS, past + STEPS, width),
+        torch.zeros(VIEWS, past + 1, dim), torch.zeros(past, width),
+        torch.zeros(1, CANDIDATES, STEPS, width),
+    )  # fmt: skip
+    frames, histories, blocks, views, shared, pool = given
     with pretended_cuda() as watch:
-        there = on_pretended(model)
-        frames = torch.zeros(FRAMES, 3, SIDE, SIDE)
-        latents = engine.encode(there, frames, context(), mode)
-        assert (watch.copies_in, watch.copies_out) == ([frames.nbytes], [FRAMES * DIM * wide])
-        histories, blocks = torch.zeros(ROWS, 3, DIM), torch.zeros(ROWS, 2 + STEPS, WIDTH)
-        rolled = engine.rollout(there, histories, blocks, context(), mode)
-        assert watch.copies_in[1:] == [histories.nbytes + blocks.nbytes], "packed into one"
-        assert watch.copies_out[1:] == [ROWS * STEPS * DIM * wide]
-        shared = torch.zeros(VIEWS, 3, DIM), torch.zeros(2, WIDTH)
-        pool = torch.zeros(1, CANDIDATES, STEPS, WIDTH)
-        ends = engine.rollout_pool(there, *shared, pool, context(), mode)
-        assert watch.copies_in[2:] == [pool.nbytes, shared[0].nbytes + shared[1].nbytes]
-        (out,) = watch.copies_out[2:]
-        assert out == VIEWS * CANDIDATES * STEPS * DIM * (2 if mode is NumericMode.BF16 else wide)
+        there = on_pretended(loaded)
+        answers = [
+            engine.encode(there, frames, context(), mode),
+            engine.rollout(there, histories, blocks, context(), mode),
+            engine.rollout_pool(there, views, shared, pool, context(), mode),
+        ]
+        packed = [histories.nbytes + blocks.nbytes, pool.nbytes, views.nbytes + shared.nbytes]
+        assert watch.copies_in == [frames.nbytes, *packed]
+        narrow = 2 if mode is NumericMode.BF16 and family == "lewm" else wide
+        rows = FRAMES * wide, ROWS * STEPS * wide, VIEWS * CANDIDATES * STEPS * narrow
+        assert watch.copies_out == [count * dim for count in rows]
         assert watch.waiting == [], "copies come from pinned memory and are not waited for"
-        for answer in (latents, rolled, ends):
+        used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
+        assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
+        if (family, mode) == ("lewm", NumericMode.FP32):
+            clips = torch.zeros(2, ROWS, past + 1, 3, side, side)
+            answers.append(engine.rollout_tangent(there, *clips, blocks, context()))
+            assert watch.copies_in[4:] == [clips.nbytes + blocks.nbytes]
+            assert (watch.copies_out[3:], watch.waiting) == ([answers[3].nbytes], [])
+        for answer in answers:
             assert answer.device.type == "cpu"
             assert answer.dtype is (torch.float64 if wide == 8 else torch.float32)
-    used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
-    assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}, "in the type of its mode"
 
 
 @pytest.mark.parametrize(("drawn", "most"), [(False, 700), (True, 1000)])
@@ -111,43 +134,6 @@ def test_a_pool_at_paper_size_is_few_operations(
         engine.rollout_pool(there, histories, torch.zeros(2, WIDTH), pool, context(), mode)
         assert histories.shape == (1 + 5, 3, 192)
         assert watch.writing <= most
-
-
-@pytest.mark.parametrize("mode", KINDS_OF_PRODUCT)
-def test_patch_latents_are_one_copy_in_and_one_out(
-    engine: DeviceClient, tmp_path: Path, mode: NumericMode
-) -> None:
-    """In modes whose products have another type; how a mode sets it is the same for all models."""
-    write_prejepa(tmp_path / "model", TINY, public_prejepa(TINY))
-    loaded = load_checkpoint(tmp_path, "model", device=torch.device("cpu"))
-    card = loaded.card
-    with pretended_cuda() as watch:
-        there = on_pretended(loaded)
-        frames = torch.zeros(2, 3, card.image_size, card.image_size)
-        engine.encode(there, frames, context(), mode)
-        histories = torch.zeros(VIEWS, card.history, card.latent_dim)
-        blocks = torch.zeros(VIEWS, card.history - 1 + STEPS, card.action_block_dim)
-        rolled = engine.rollout(there, histories, blocks, context(), mode)
-        assert rolled.shape == (VIEWS, STEPS, card.latent_dim)
-        pool = torch.zeros(1, CANDIDATES, STEPS, card.action_block_dim)
-        past = blocks[0, : card.history - 1]
-        engine.rollout_pool(there, histories, past, pool, context(), mode)
-        assert (len(watch.copies_out), watch.waiting) == (3, [])
-    used = {kind for (name, kind) in watch.operations if name in PRODUCTS}
-    assert used == {KINDS_OF_PRODUCT.get(mode, torch.float32)}
-
-
-def test_a_derivative_is_one_copy_in_and_one_out(engine: DeviceClient, model: FrozenJepa) -> None:
-    load_derivatives()
-    with pretended_cuda() as watch:
-        there = on_pretended(model)
-        histories, directions = torch.zeros(2, ROWS, 3, 3, SIDE, SIDE)
-        blocks = torch.zeros(ROWS, 2 + STEPS, WIDTH)
-        found = engine.rollout_tangent(there, histories, directions, blocks, context())
-        assert (found.device.type, found.shape) == ("cpu", (ROWS, STEPS, DIM))
-        assert watch.copies_in == [2 * histories.nbytes + blocks.nbytes]
-        assert watch.copies_out == [found.nbytes]
-        assert watch.waiting == []
 
 
 def test_distances_are_measured_where_the_latents_are() -> None:
@@ -185,7 +171,7 @@ def test_views_are_drawn_and_encoded_without_the_host(
         assert encoded.views.device.type == "cpu"
         assert watch.waiting == []
         assert watch.copies_in == [history.nbytes]
-        made = sum(map(len, asked.views))  # views or their frames
+        made = len(asked.views)
         assert watch.copies_out == [(3 + 3 * count) * DIM * 4, made]
 
 
@@ -211,12 +197,9 @@ def test_a_planted_fault_is_found_and_what_is_none_is_not(name: str) -> None:
         assert (watch.copies_in, watch.copies_out) == ([], [])
 
 
-def test_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_copy_from_memory_that_is_not_pinned_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("acpc_server.engine.accelerator.pinned", lambda x, _: x)
     with pretended_cuda() as watch:
-        to_device(CUDA, torch.float32, torch.zeros(3))
-        assert watch.waiting == []
-        monkeypatch.setattr("acpc_server.engine.accelerator.pinned", lambda x, _: x)
         (there,) = to_device(CUDA, torch.float64, torch.zeros(3))
         assert len(watch.waiting) == 1
-        assert (there.dtype, watch.copies_in) == (torch.float64, [12, 12]), "widened there"
-        assert to_host(there).device.type == "cpu"
+        assert (there.dtype, watch.copies_in) == (torch.float64, [12]), "widened there"

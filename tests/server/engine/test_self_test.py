@@ -1,4 +1,4 @@
-"""The self-test of a device: a mode that fails is turned off, and the doctor says so."""
+"""The self-test of a device: a mode that fails is refused, and the doctor says so."""
 
 from pathlib import Path
 
@@ -6,10 +6,11 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.cli import app
-from acpc_server.engine import require_mode, self_test, turn_off_failing
-from acpc_server.errors import FailedPrecondition
+from acpc_server.engine import require_device, self_test
+from acpc_server.errors import DeviceFailed, FailedPrecondition
 from acpc_server.models import check_model, sample_model
-from acpc_server.observe import Metrics
+from owned_device import OwnedDevice
+from plain_model import PlainModel, frames
 from torch.nn import functional
 from typer.testing import CliRunner
 
@@ -34,7 +35,6 @@ def rounding(monkeypatch: pytest.MonkeyPatch) -> None:
     """A device that rounds products of float32 as TF32 does."""
     rounded = lambda x: x * (1 + 2**-9) if x.dtype is torch.float32 else x  # noqa: E731
     replace_layer(monkeypatch, "linear", rounded)
-    monkeypatch.setattr("acpc_server.engine.arithmetic.TURNED_OFF", {})
 
 
 def test_the_sample_keeps_every_promise() -> None:
@@ -52,19 +52,29 @@ def test_every_mode_of_a_sound_device_holds_and_no_random_number_changes() -> No
     assert torch.equal(torch.rand(1), wanted)
 
 
-def off(metrics: Metrics) -> float | None:
-    return metrics.registry.get_sample_value("acpc_numeric_mode_off", {"mode": "fp32"})
-
-
 @pytest.mark.usefixtures("rounding")
-def test_a_mode_that_is_off_is_turned_off_with_words() -> None:
-    metrics = Metrics()
-    turn_off_failing(CPU, metrics)
-    assert off(metrics) == 1
-    with pytest.raises(FailedPrecondition, match=r"fp32 .* off by .*ask for another") as refused:
-        require_mode(FP32, CPU, sample_model(CPU))
-    assert refused.value.reason == "NUMERIC_MODE_OFF"
-    require_mode(NumericMode.FP64, CPU, sample_model(CPU))
+def test_a_device_that_is_off_in_float32_is_none() -> None:
+    with pytest.raises(DeviceFailed, match=r"self-test: fp32 is off by .*e-0., and may by 1e-04"):
+        require_device(CPU)
+
+
+def test_another_mode_that_is_off_is_refused_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From its first use on, and every caller; others are served."""
+    half_off = lambda x: x * 1.5 if x.dtype is torch.bfloat16 else x  # noqa: E731
+    replace_layer(monkeypatch, "linear", half_off)
+    require_device(CPU)
+    device, asked = OwnedDevice(), (PlainModel(), frames(1.0))
+    words = r"numeric_mode bf16 is turned off .* on cpu it is off by .*ask for another mode"
+    for _ in range(2):
+        with pytest.raises(FailedPrecondition, match=words) as refused:
+            device.encode(*asked, mode=BF16)
+        assert refused.value.reason == "NUMERIC_MODE_OFF"
+    assert (device.encode(*asked) == 1).all()
+    monkeypatch.undo()
+    with pytest.raises(FailedPrecondition, match=words):
+        device.encode(*asked, mode=BF16)
+    device.engine.close()
+    assert device.failures == []
 
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, 0.0])
@@ -82,9 +92,7 @@ def test_a_mode_without_memory_is_not_judged(monkeypatch: pytest.MonkeyPatch) ->
     replace_layer(monkeypatch, "layer_norm", torch.OutOfMemoryError("full"))
     with pytest.raises(torch.OutOfMemoryError):
         self_test(CPU)
-    metrics = Metrics()
-    turn_off_failing(CPU, metrics)
-    assert off(metrics) is None
+    require_device(CPU)
 
 
 def doctor(*options: str) -> tuple[int, str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from acpc_server.cli import app
-from acpc_server.models import FrozenWorldModel, ModelCard, load_checkpoint, rollout
+from acpc_server.models import ModelCard, rollout
 from acpc_server.models.conformance import check_model
 from public_checkpoint import public_config, write_checkpoint
 from torch import Tensor, nn
@@ -160,14 +160,10 @@ def test_a_broken_promise_is_found(make: type[Plain], promise: str, problem: str
 
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
-def test_the_known_families_keep_every_promise(tmp_path: Path, family: str) -> None:
-    write_checkpoint(tmp_path / family, public_config(family=family))
-    model: FrozenWorldModel = load_checkpoint(tmp_path, family, device=CPU)
-    assert not any(check_model(model).values())
-
-
-def test_the_command_says_what_is_kept(tmp_path: Path) -> None:
-    write_checkpoint(tmp_path / "run")
+def test_the_command_says_that_the_known_families_keep_every_promise(
+    tmp_path: Path, family: str
+) -> None:
+    write_checkpoint(tmp_path / "run", public_config(family=family))
     shown = CliRunner().invoke(app, ["doctor", str(tmp_path / "run"), "--conformance"])
     assert shown.exit_code == 0
     assert shown.stdout.count("\nkept    ") == 10

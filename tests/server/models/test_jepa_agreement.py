@@ -1,11 +1,9 @@
-"""Loaded checkpoints against the float64 NumPy forward."""
+"""Loaded checkpoints against the float64 forward."""
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import jepa_reference as reference
-import numpy as np
 import pytest
 import torch
 from acpc_server.models import FrozenWorldModel, load_checkpoint, rollout
@@ -15,7 +13,6 @@ from torch import Tensor, nn
 CPU = torch.device("cpu")
 Edit = Callable[[Config], None]
 State = dict[str, Tensor]
-Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 def other_widths(config: Config) -> None:
@@ -52,22 +49,22 @@ VARIANTS: list[Edit] = [plain, other_widths, layer_norm_heads, no_heads, mask_to
 
 def load_pair(
     root: Path, config: Config, stored: State | None = None
-) -> tuple[FrozenWorldModel, dict[str, Array]]:
-    """A model, and its weights for the loops."""
+) -> tuple[FrozenWorldModel, State]:
+    """A model, and its weights in float64."""
     stored = stored or random_state_dict(config)
     write_checkpoint(root / "run", config, stored)
     model = load_checkpoint(root, "run", device=CPU)
-    return model, {name: tensor.double().numpy() for name, tensor in stored.items()}
+    return model, {name: tensor.double() for name, tensor in stored.items()}
 
 
-def rolled(state: dict[str, Array], config: Config, history: Tensor, blocks: Tensor) -> Array:
-    pairs = zip(history.double().numpy(), blocks.double().numpy(), strict=True)
-    return np.stack([reference.rollout(state, config, h, b) for h, b in pairs])
+def rolled(state: State, config: Config, history: Tensor, blocks: Tensor) -> Tensor:
+    pairs = zip(history.double(), blocks.double(), strict=True)
+    return torch.stack([reference.rollout(state, config, h, b) for h, b in pairs])
 
 
-def relative_error(found: Tensor, wanted: Array) -> float:
+def relative_error(found: Tensor, wanted: Tensor) -> float:
     assert found.shape == wanted.shape
-    return float(np.linalg.norm(found.double().numpy() - wanted) / np.linalg.norm(wanted))
+    return float((found - wanted).norm() / wanted.norm())
 
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
@@ -82,13 +79,12 @@ def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
     blocks = torch.randn(2, 7, 6, generator=generator)
 
     latents = model.encode(frames)
-    wanted = reference.encode(state, config, frames.double().numpy())
+    wanted = reference.encode(state, config, frames.double())
     assert relative_error(latents, wanted) <= 1e-5
-    assert not np.allclose(wanted[0], wanted[1], rtol=0.05)
+    assert not torch.allclose(wanted[0], wanted[1], rtol=0.05)
 
     actions = model.embed_actions(blocks)
-    embedded = np.stack([[reference.embed_block(state, k) for k in b] for b in blocks.numpy()])
-    assert relative_error(actions, embedded) <= 1e-5
+    assert relative_error(actions, reference.embed(state, blocks.double())) <= 1e-5
 
     history = torch.randn(2, 3, model.card.latent_dim, generator=generator)
     wanted = rolled(state, config, history, blocks)
@@ -116,7 +112,7 @@ def test_every_epsilon_counts(tmp_path: Path, edit: Edit) -> None:
     model, state = load_pair(tmp_path, config, stored)
     generator = torch.Generator().manual_seed(4)
     frames = torch.randn(2, 3, 28, 28, generator=generator)
-    wanted = reference.encode(state, config, frames.double().numpy())
+    wanted = reference.encode(state, config, frames.double())
     assert relative_error(model.encode(frames), wanted) <= 1e-5
     history = 1e-3 * torch.randn(1, 3, 16, generator=generator)
     blocks = torch.randn(1, 3, 10, generator=generator)
@@ -135,7 +131,7 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     state = random_state_dict(config)
     if norm is None:
         state = {k: v for k, v in state.items() if not k.startswith("projector.net.1.")}
-    model, arrays = load_pair(tmp_path, config, state)
+    model, doubles = load_pair(tmp_path, config, state)
     head = nn.Sequential(
         nn.Linear(24, 32),
         {None: nn.Identity(), "torch.nn.LayerNorm": nn.LayerNorm(32, eps=0.25)}.get(
@@ -147,9 +143,9 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
     prefix = "projector.net."
     head.load_state_dict({k[len(prefix) :]: v for k, v in state.items() if k.startswith(prefix)})
     frames = torch.randn(2, 3, 28, 28)
-    cls = [reference.encode_frame(arrays, config["encoder"], f) for f in frames.double().numpy()]
+    cls = reference.cls_tokens(doubles, config["encoder"], frames.double())
     with torch.no_grad():
-        wanted = head.double()(torch.from_numpy(np.stack(cls))).numpy()
+        wanted = head.double()(cls)
     assert relative_error(model.encode(frames), wanted) < 1e-5
 
 
@@ -163,7 +159,7 @@ def test_paper_size(tmp_path: Path) -> None:
     generator = torch.Generator().manual_seed(2)
     frame = torch.randn(1, 3, 224, 224, generator=generator)
     latent = model.encode(frame)
-    assert relative_error(latent, reference.encode(state, config, frame.double().numpy())) <= 1e-5
+    assert relative_error(latent, reference.encode(state, config, frame.double())) <= 1e-5
     blocks = torch.randn(1, 2, 10, generator=generator)
     wanted = rolled(state, config, latent[None], blocks)
     assert relative_error(rollout(model, latent[None], blocks), wanted) <= 1e-5

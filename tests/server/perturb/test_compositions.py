@@ -7,7 +7,6 @@ from acpc.contract import (
     Composition,
     GivenViews,
     Jpeg,
-    NumericMode,
     Perturbation,
     PerturbationSet,
     Registered,
@@ -20,19 +19,16 @@ from acpc.contract import (
 )
 from acpc.v1 import perturbation_pb2 as pb
 from acpc_server.encoding import distinct_views
-from acpc_server.encoding.frame_sources import FrameSources
+from acpc_server.encoding.frame_sources import FrameSource, drawn_views
 from acpc_server.errors import InvalidArgument
-from acpc_server.models import sample_model
 from acpc_server.perturb import (
     DrawKey,
     Draws,
     drawing_work,
-    is_by_frame,
     is_stochastic,
     perturb_frames,
     perturb_histories,
     require_known,
-    resolve,
 )
 
 KEY = {"seed": 9101, "anchor": 3, "draw": 2}
@@ -57,7 +53,6 @@ def test_a_composition_is_its_parts_one_after_the_other(text: str) -> None:
     parts = [parse(part) for part in text.split("+")]
     assert drawing_work([(spec, 3)], 768) == drawing_work([(part, 3) for part in parts], 768)
     assert is_stochastic(spec) == any(map(is_stochastic, parts))
-    assert is_by_frame(spec) == all(resolve(part)[0].by_frame for part in parts)
 
 
 def test_two_of_one_kind_draw_numbers_of_their_own_nested_each() -> None:
@@ -116,11 +111,11 @@ def test_severity_zero_of_every_part_is_the_history_itself() -> None:
     assert (nothing.changes_nothing, nothing.severity) == (True, 0.0)
     assert (something.changes_nothing, something.severity) == (False, 1.0)
     assert torch.equal(perturb_frames(FRAMES, nothing, **KEY), FRAMES)
-    made = FrameSources(sample_model(FRAMES.device).card, NumericMode.FP32, FRAMES.device)
-    history = made.frames(np.zeros((3, 28, 28, 3), np.uint8))
-    plan = PerturbationSet((nothing, something, parse(COMPOSED[0])), 1, 0, 0)
-    views = made.views(history, plan, distinct_views(plan))
-    assert [len(view) for view in views] == [0, 3, 1]  # frame by frame, and whole
+    history = FrameSource(np.zeros((3, 28, 28, 3), np.uint8))
+    plan = PerturbationSet((nothing, something, something), 1, 0, 0)
+    views = drawn_views(history, plan, distinct_views(plan))
+    assert views[0] is history
+    assert views[1] is views[2] is not history, "equal views are one source"
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from acpc.contract import (
     unchanged,
 )
 from acpc_server.numerics.pixels import IMAGENET_MEAN, IMAGENET_STD, to_model_input
-from acpc_server.perturb import is_stochastic, perturb_frames, resolve
+from acpc_server.perturb import is_stochastic, perturb_frames
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +30,8 @@ UINT64 = st.integers(0, 2**64 - 1)
 EXAMPLES = [examples_of(kind) for kind in GRADED]
 STRONG = [strong for _, _, strong in EXAMPLES]
 ZEROS = [*map(unchanged, STRONG), Identity()]
+# Kinds whose view of a frame depends on its place or on the frames before it.
+IN_TIME = ("distractor", "gaussian_noise", "salt_and_pepper", "stutter")
 # What fits the frames, of parameters whose declared ranges go beyond.
 FITTING = {"kernel_size": 31, "pixels": 15, "radius": 15, "length": 30}
 
@@ -92,9 +94,6 @@ def test_a_view_depends_on_the_key_and_its_own_frames_alone(
     strided = frames.to(memory_format=torch.channels_last)
     assert torch.equal(perturb_frames(strided, again, **key), view)
     assert torch.equal(perturb_frames(frames[:2], spec, **key), view[:2])
-    if resolve(spec)[0].by_frame:
-        for row, frame in enumerate(torch.split(frames, 1)):
-            assert torch.equal(perturb_frames(frame, spec, **key)[0], view[row])
 
 
 @by_kind
@@ -106,7 +105,7 @@ def test_only_what_is_placed_in_time_depends_on_the_place_or_on_other_frames(
     alone = [perturb_frames(frame, spec, **key) for frame in torch.split(photos(), 1)]
     together = perturb_frames(photos(), spec, **key)
     by_frame = bool((view == view[:1]).all()) and torch.equal(together, torch.cat(alone))
-    assert resolve(spec)[0].by_frame == by_frame
+    assert by_frame == (spec.kind not in IN_TIME)
 
 
 @given(specs.filter(lambda spec: spec.kind != "gaussian_noise"), UINT64)

@@ -71,17 +71,26 @@ def counted(metrics: Metrics, event: str = "handled") -> dict[str, float]:
     return {one.labels.get("grpc_code", ""): one.value for one in found}
 
 
-def test_a_slow_caller_does_not_yield_to_the_crowd_of_another() -> None:
+def test_a_crowd_of_one_caller_delays_nobody_and_yields_to_none() -> None:
     with (
-        served({SERVICE: Checkpoints()}, grace=0.01, message_seconds=GENEROUS_SECONDS) as address,
+        served({SERVICE: Checkpoints()}, message_seconds=GENEROUS_SECONDS) as address,
         half_open(address, LIST, 60) as crowd,
-        half_open(address, LIST, 1) as (slow,),
     ):
         for _ in range(5):
             assert answered(address) == "1"
-        wait_until(lambda: any(call.done() for call in crowd))
-        assert not slow.done()
-        refused = wire.refusal(next(call for call in crowd if call.done()).result)
+        assert not any(call.done() for call in crowd)
+
+
+def test_where_many_are_silent_the_oldest_makes_room() -> None:
+    with (
+        served({SERVICE: Checkpoints()}, grace=0.01, message_seconds=GENEROUS_SECONDS) as address,
+        half_open(address, LIST, 2) as oldest,
+        half_open(address, LIST, 2) as others,
+    ):
+        assert answered(address) == "1"
+        wait_until(lambda: any(call.done() for call in oldest))
+        assert not any(call.done() for call in others)
+        refused = wire.refusal(next(call for call in oldest if call.done()).result)
     assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "MESSAGE_CROWDED_OUT")
     assert refused.retry_after
 

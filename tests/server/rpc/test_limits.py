@@ -50,23 +50,17 @@ def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
         assert reason(limits, "a", CALLS) == ""
 
 
-def test_one_caller_leaves_the_last_places_to_others_and_a_newcomer_gets_any() -> None:
-    limits = Limits({CALLS: 40, STREAMS: 8})
+def test_one_caller_leaves_the_last_places_to_others() -> None:
+    limits = Limits({CALLS: 40, STREAMS: 1})
     with ExitStack() as held:
-        taken = 0
-        while not reason(limits, "greedy", CALLS):
+        for _ in range(30):
             held.enter_context(entered(limits, "greedy", CALLS))
-            taken += 1
-        assert taken == 30, "three quarters"
-        for _ in range(5):
-            held.enter_context(entered(limits, "modest", CALLS))
-        assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS"
-        assert reason(limits, "newcomer", CALLS) == ""
-        for caller in range(8):
-            held.enter_context(entered(limits, str(caller), STREAMS))
-            assert reason(limits, "0", STREAMS) == ("" if caller < 5 else "TOO_MANY_STREAMS")
-        assert reason(limits, "late", STREAMS) == "TOO_MANY_STREAMS"
-    assert reason(limits, "late", STREAMS) == ""
+        assert reason(limits, "greedy", CALLS) == "TOO_MANY_CALLS", "three quarters"
+        assert reason(limits, "greedy", STREAMS) == "", "the only one of a kind is anybody's"
+        for caller in range(10):
+            held.enter_context(entered(limits, str(caller), CALLS))
+        assert reason(limits, "newcomer", CALLS) == "TOO_MANY_CALLS"
+    assert reason(limits, "newcomer", CALLS) == ""
 
 
 def test_callers_get_threads_in_turn_and_none_takes_the_last() -> None:

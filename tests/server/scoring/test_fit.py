@@ -9,7 +9,7 @@ import numpy as np
 import pixel_reference as pixels
 import pytest
 from acpc.contract import CheckpointRef, FitOutcome, Outcome, to_plain
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel
 from acpc_server.scheduling import Priority, RequestContext
@@ -27,25 +27,25 @@ SPEC = score_spec(count=COUNT, draws=2, horizon=HORIZON)
 
 
 @pytest.fixture(scope="module")
-def anchors() -> AnchorBatch:
+def anchors() -> Anchors:
     return score_anchors(SPEC, per_trajectory=2)
 
 
 @pytest.fixture(scope="module")
 def measured(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors
 ) -> tuple[CheckpointMeasurement, ShardRecord]:
     found = CheckpointMeasurement(engine, model, anchors, SPEC, RequestContext(Priority.JOB))
     shards = [found.shard(rows, fit=True) for rows in SPEC.shards()]
     return found, ShardRecord.concatenate(shards)
 
 
-def loop(anchors: AnchorBatch, change: Callable[[np.ndarray], np.ndarray], rows: range) -> Any:
+def loop(anchors: Anchors, change: Callable[[np.ndarray], np.ndarray], rows: range) -> Any:
     """Summed errors of a float64 model under own and foreign actions, and of standing still."""
-    reference = ReferenceModel.of(public_config(), 4, loops=False)
+    reference = ReferenceModel.of(public_config(), 4)
     totals = {"own": 0.0, "foreign": 0.0, "negated": 0.0, "still": 0.0}
     for i in rows:
-        images = pixels.model_input(change(anchors.frames[i]), reference.image_size)
+        images = pixels.model_input(change(anchors.read_frames(i, i + 1)[0]), reference.image_size)
         latents = reference.encode(images)
         own = anchors.action_blocks[i].astype(np.float64)
         stop = min(10 * (i // 10 + 1), COUNT)  # of its shard
@@ -65,7 +65,7 @@ def loop(anchors: AnchorBatch, change: Callable[[np.ndarray], np.ndarray], rows:
 
 
 def test_skill_is_that_of_a_float64_loop(
-    measured: tuple[CheckpointMeasurement, ShardRecord], anchors: AnchorBatch
+    measured: tuple[CheckpointMeasurement, ShardRecord], anchors: Anchors
 ) -> None:
     measurement, record = measured
     fit = measurement.fit(record)

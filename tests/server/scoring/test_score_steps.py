@@ -20,7 +20,7 @@ from acpc.contract import (
     Resize,
     VisualChange,
 )
-from acpc_server.data import AnchorBatch
+from acpc_server.data import Anchors
 from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
@@ -44,7 +44,7 @@ plan = partial(score_spec, draws=DRAWS, horizon=HORIZON, weights=WEIGHTS)
 
 
 @pytest.fixture(scope="module")
-def anchors() -> AnchorBatch:
+def anchors() -> Anchors:
     return score_anchors(plan())
 
 
@@ -54,7 +54,7 @@ def of(*given: Any) -> CheckpointMeasurement:
 
 
 def measured(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors, asked: ScoreSpec
 ) -> ShardRecord:
     measurement = of(engine, model, anchors, asked)
     return ShardRecord.concatenate([measurement.shard(rows) for rows in asked.shards()])
@@ -67,7 +67,7 @@ def measured(
     ids=lambda shift: shift.kind,
 )
 def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
-    model: FrozenWorldModel, anchors: AnchorBatch, shift: VisualChange, threads: int
+    model: FrozenWorldModel, anchors: Anchors, shift: VisualChange, threads: int
 ) -> None:
     """Exactly zero on any thread count, so that no verdict is made of rounding."""
     engine = DeviceClient(torch.device("cpu"), Metrics(), threads=threads)
@@ -94,7 +94,7 @@ def test_a_shift_that_changes_nothing_has_ir_zero_and_no_relative_ir(
     [(1, PartnerPast.OWN), (5, PartnerPast.OWN), (512, PartnerPast.OWN), (5, PartnerPast.ANCHOR)],
 )
 def test_distances_of_different_states_are_the_papers_however_they_are_cut(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors,
     monkeypatch: pytest.MonkeyPatch, together: int, past: PartnerPast,
 ) -> None:  # fmt: skip
     """The partner's past blocks are its own or the anchor's, its later ones the anchor's."""
@@ -105,9 +105,9 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
     def read_frames(*_: object) -> np.ndarray:
         raise AssertionError("no frame is needed again")
 
-    monkeypatch.setattr(AnchorBatch, "read_frames", read_frames)
+    monkeypatch.setattr(Anchors, "read_frames", read_frames)
     found = of(engine, model, anchors, asked).different_state_distances(record, PARTNER)
-    reference = ReferenceModel.of(public_config(), 4, loops=False)
+    reference = ReferenceModel.of(public_config(), 4)
     for i, j in enumerate(PARTNER):
         if j < 0:
             assert np.isnan(found[i])
@@ -126,7 +126,7 @@ def test_distances_of_different_states_are_the_papers_however_they_are_cut(
 
 
 def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     exact = replace(asked, numeric_mode=NumericMode.FP64)
@@ -147,7 +147,7 @@ def test_the_rounding_floor_is_a_hundred_errors_of_the_radii_that_decide_ir(
 
 @pytest.mark.parametrize("trouble", ["memory", "not finite"])
 def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
-    engine: DeviceClient, model: FrozenJepa, anchors: AnchorBatch, trouble: str
+    engine: DeviceClient, model: FrozenJepa, anchors: Anchors, trouble: str
 ) -> None:
     asked = plan(GaussianNoise(sigma=0.01))
     found = measured(engine, model, anchors, asked)
@@ -169,7 +169,7 @@ def test_a_score_stands_without_its_floor_where_float64_cannot_measure_it(
 
 
 def test_a_float64_score_has_no_floor_where_float32_does_not_see_the_shift(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors
 ) -> None:
     asked = replace(plan(GaussianNoise(sigma=1e-10)), numeric_mode=NumericMode.FP64)
     found = measured(engine, model, anchors, asked)
@@ -180,7 +180,7 @@ def test_a_float64_score_has_no_floor_where_float32_does_not_see_the_shift(
 
 
 def scored(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors
 ) -> tuple[ShardRecord, dict[str, Any]]:
     asked = plan(GaussianNoise(sigma=0.1))
     found, measurement = measured(engine, model, anchors, asked), of(engine, model, anchors, asked)
@@ -190,7 +190,7 @@ def scored(
 
 
 def test_a_score_of_latents_too_wide_to_be_kept_is_the_same_score(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch,
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """They are held a few anchors at a time, and encoded again for pairs."""

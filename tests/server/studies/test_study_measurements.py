@@ -15,6 +15,7 @@ from acpc.contract import (
     PlannerStudy,
     SensitivityStudy,
 )
+from acpc_server.data import Anchors
 from acpc_server.engine import CachedCheckpoint, DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
@@ -48,7 +49,7 @@ def bench(engine: DeviceClient, model: PlainModel) -> Bench:
     held = replace(held, anchor_ids=np.arange(10, 10 + N), trajectory_ids=np.arange(N))
     entry = CheckpointEntry("plain", "weights.pt", 0, ())
     checkpoint = CachedCheckpoint("plain", "weights.pt", model, entry)
-    return Bench(engine, checkpoint, held, NumericMode.FP32)
+    return Bench(engine, checkpoint, Anchors(held), NumericMode.FP32)
 
 
 def context() -> RequestContext:

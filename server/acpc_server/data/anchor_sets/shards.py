@@ -19,14 +19,17 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from acpc.contract import (
     SMALL_ARRAYS,
+    AnchorArrays,
+    Form,
+    check_arrays,
     endpoints_digest,
     frame_digests,
 )
 
 from acpc_server.data.anchor_sets.files import write_whole
 from acpc_server.data.anchor_sets.info import SetInfo
-from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, Anchors
-from acpc_server.errors import FailedPrecondition, parsing
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, Anchors
+from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
 
 SUFFIX = ".npz"
 # What a file holds beside its arrays.
@@ -44,11 +47,12 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
     return write_whole(path, lambda file: save(file, **arrays))
 
 
-def shard_bytes(shard: AnchorBatch, packed: Packed) -> int:
+def shard_bytes(shard: AnchorArrays, packed: Packed) -> int:
     """Estimate what a shard takes on disk."""
-    sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in shard.large.items())
-    small = sum(array.nbytes for array in shard.small_arrays().values())
-    return sum(sizes) + small + len(shard.large) * (DIGEST_BYTES * shard.count + _OVERHEAD_BYTES)
+    large = shard.large
+    sizes = (len(packed.get(name, array.data.cast("B"))) for name, array in large.items())
+    small = sum(array.nbytes for array in shard.small.values())
+    return sum(sizes) + small + len(large) * (DIGEST_BYTES * len(shard) + _OVERHEAD_BYTES)
 
 
 class Layout(NamedTuple):
@@ -70,14 +74,14 @@ class ShardLayout(NamedTuple):
     extras: tuple[Layout, ...]
 
     @classmethod
-    def of(cls, shard: AnchorBatch, own_trajectories: bool) -> "ShardLayout":
+    def of(cls, shard: AnchorArrays, own_trajectories: bool) -> "ShardLayout":
         """Return the layout of a shard in memory."""
         states, width = shard.endpoint_states, shard.action_blocks.shape[2]
         endpoints = 1 if states.ndim == 2 else states.shape[1]
-        arrays = sorted(shard.arrays.items())
+        arrays = sorted(shard.extras.items())
         extras = tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
-        size = shard.frame_size
-        return cls(size, width, states.shape[-1], endpoints, own_trajectories, extras)
+        height, side = shard.frames.shape[2:4]
+        return cls((height, side), width, states.shape[-1], endpoints, own_trajectories, extras)
 
     @classmethod
     def read(cls, path: Path) -> "ShardLayout":
@@ -92,11 +96,11 @@ class ShardLayout(NamedTuple):
 
 
 def write_shard(
-    folder: Path, start: int, shard: AnchorBatch, packed: Packed, layout: ShardLayout
+    folder: Path, start: int, shard: AnchorArrays, packed: Packed, layout: ShardLayout
 ) -> int:
     """Write the shard that starts at ``start``; return its size."""
     layout_bytes = np.frombuffer(json.dumps(layout).encode(), np.uint8)
-    members = {**shard.small_arrays(), "layout": layout_bytes}
+    members = {**shard.small, "layout": layout_bytes}
     for name, array in shard.large.items():
         deflated = packed.get(name)
         raw = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -194,15 +198,22 @@ class StoredAnchors(Anchors):
     def __init__(
         self, folder: Path, history: int, frames: tuple[int, ...], extras: Iterable[Layout]
     ) -> None:
-        self._folder, self.history = folder, history
-        self.forms = {FRAMES: (np.dtype(np.uint8), frames)}
-        self.forms |= {name: (np.dtype(dtype), shape) for name, dtype, shape in extras}
-        members = {name: _members(name)[2] for name in self.forms}
+        forms = {FRAMES: (np.dtype(np.uint8), frames)}
+        forms |= {name: (np.dtype(dtype), shape) for name, dtype, shape in extras}
+        members = {name: _members(name)[2] for name in forms}
         names = ("starts", *SMALL_ARRAYS, *members.values())
         small = dict(zip(names, read_members(folder / SMALL, *names), strict=True))
-        self._starts = small["starts"]
-        for name in SMALL_ARRAYS:
-            setattr(self, name, small[name])
+        starts, count = small["starts"], small["anchor_ids"].shape[:1]
+        given = {name: Form(dtype, (*count, *shape)) for name, (dtype, shape) in forms.items()}
+        try:
+            check_arrays(history, given | {name: small[name] for name in SMALL_ARRAYS})
+        except InvalidArgument as error:
+            raise damaged(folder / SMALL, str(error)) from error
+        whole = starts.ndim == 1 and starts.dtype == np.int64 and len(starts) > 1
+        if not whole or (starts[0], starts[-1]) != (0, *count) or (np.diff(starts) < 1).any():
+            raise damaged(folder / SMALL, "its shards do not follow each other")
+        self._take(history, small, forms)
+        self._folder, self._starts = folder, starts
         self._digests = {name: small[member].tobytes() for name, member in members.items()}
         self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
 
@@ -221,14 +232,6 @@ class StoredAnchors(Anchors):
     def endpoints_digest(self) -> str:
         """The sha256 of states and labels at every future frame; empty where there are none."""
         return endpoints_digest(self.small_arrays())
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes in memory, those of the shards that are kept among them."""
-        longest = int(np.diff(self._starts).max(initial=0))
-        frames, *arrays = (dtype.itemsize * math.prod(x) for dtype, x in self.forms.values())
-        digests = sum(map(len, self._digests.values()))
-        return super().held_bytes + digests + longest * (frames + max(arrays, default=0))
 
     def digests(self, name: str) -> bytes:
         """Return the sha256 of each anchor's part of what :meth:`read` gives, joined."""

@@ -299,7 +299,9 @@ def _folders(path: Path) -> list[Path]:
 def _no_set(digest: str) -> NotFound:
     if digest == LATEST:
         return NotFound("there is no anchor set yet; upload one")
-    return NotFound(f"no anchor set has digest {digest}; it may have expired; upload it again")
+    return NotFound(
+        f"no anchor set has digest {digest}; it may have expired: acpc list anchor-sets shows all"
+    )
 
 
 def check_digest(digest: str, field: str = "digest") -> str:

@@ -4,10 +4,10 @@ import errno
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
-from acpc.contract import SMALL_ARRAYS, endpoints_at, from_json, to_json
+from acpc.contract import AnchorArrays, endpoints_at, from_json, to_json
 from acpc.datasets import DrawnWindows
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
@@ -30,8 +30,7 @@ from acpc_server.data.anchor_sets.shards import (
     write_arrays,
     write_shard,
 )
-from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, AnchorBatch, cuts
-from acpc_server.data.dataset_anchors import batch_of
+from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, check_numbers
 from acpc_server.errors import (
     Aborted,
     AlreadyExists,
@@ -102,7 +101,7 @@ class AnchorUpload:
             self._layout = ShardLayout.read(paths[0])
 
     def append(
-        self, shard: AnchorBatch, packed: Packed | None = None, *, own_trajectories: bool = False
+        self, shard: AnchorArrays, packed: Packed | None = None, *, own_trajectories: bool = False
     ) -> None:
         """Store the next shard for good.
 
@@ -118,10 +117,10 @@ class AnchorUpload:
                 f"horizon are {header.history} and {header.horizon}",
             )
         left = header.anchors - self.next_offset
-        if shard.count > left:
+        if len(shard) > left:
             raise InvalidArgument(
                 "frames.shape",
-                f"{shard.count} anchors, but {left} are left of the header's {header.anchors}",
+                f"{len(shard)} anchors, but {left} are left of the header's {header.anchors}",
             )
         layout = ShardLayout.of(shard, own_trajectories)
         self._check_layout(shard, layout)
@@ -132,13 +131,13 @@ class AnchorUpload:
             self.restart()  # what does not fit must not take the space of others
             raise
         self._bytes += written
-        self.next_offset += shard.count
-        self.appended += shard.count
+        self.next_offset += len(shard)
+        self.appended += len(shard)
 
-    def _check_layout(self, shard: AnchorBatch, layout: ShardLayout) -> None:
+    def _check_layout(self, shard: AnchorArrays, layout: ShardLayout) -> None:
         if self._layout is None:
-            one = sum(array.nbytes for array in shard.small_arrays().values()) // shard.count
-            whole = (one + DIGEST_BYTES * len(shard.large)) * self._header.anchors
+            one = sum(array.nbytes for array in shard.small.values()) // len(shard)
+            whole = (one + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
             if whole > MAX_SMALL_BYTES:
                 raise ResourceExhausted(
                     f"{self._header.anchors} anchors have {whole} bytes of actions and states; at "
@@ -255,18 +254,18 @@ def store_drawn(upload: AnchorUpload, drawn: DrawnWindows, check: Callable[[], N
     """
     upload.restart()
     upload.windows = drawn.windows
-    small = {name: getattr(drawn, name) for name in SMALL_ARRAYS}
-    if sum(array.nbytes for array in small.values()) > MAX_SMALL_BYTES // 2:
-        ends = endpoints_at(small, 0)  # the last frame's alone
-        drawn = replace(drawn, endpoint_states=ends["endpoint_states"], labels=ends["labels"])
-    (count, steps), frame = drawn.frame_rows.shape, drawn.pixels.width
-    for cut in cuts(steps * frame, 0, count):
+    anchors = drawn.anchors
+    if sum(array.nbytes for array in anchors.small.values()) > MAX_SMALL_BYTES // 2:
+        last = endpoints_at(anchors.small, 0)  # the last frame's alone
+        anchors = AnchorArrays.of(anchors.history, {**anchors.arrays, **last})
+    for shard in anchors.cuts():
         if upload.finished is not None:
             break
         check()
-        shard = batch_of(drawn, *cut)
-        packed = zlib.compress(shard.frames.data, ZLIB_LEVEL)
-        upload.append(shard, {FRAMES: packed} if len(packed) < shard.frames.nbytes else None)
+        check_numbers(shard)
+        frames = shard.large[FRAMES]
+        packed = zlib.compress(frames.data, ZLIB_LEVEL)
+        upload.append(shard, {FRAMES: packed} if len(packed) < frames.nbytes else None)
     return upload.finish()
 
 
