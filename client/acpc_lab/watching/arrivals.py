@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 
 from acpc.contract import nearest
 from acpc_client import AcpcClient, Checkpoint, CheckpointRef
-from acpc_client.errors import ArgumentError, NotFound
+from acpc_client.errors import AcpcError, ArgumentError, RunEnded
 
 from acpc_lab.campaigns import Link
 from acpc_lab.sweeps import Label, SweepSpec, item_of
@@ -103,7 +103,7 @@ class Arrivals:
     def look(self, link: Link, client: AcpcClient) -> list[Arrival]:
         """Returns, by epoch and name, those whose files are as they were at the last look.
 
-        Raises as ``Link.ask``.
+        Raises RunEnded: As ``Link.ask``; AcpcError: The server lists none.
         """
         show_all = self._looks % _LOOKS_AROUND == 0
         self._looks += 1
@@ -121,15 +121,18 @@ class Arrivals:
         arrived = []
         for ref in still:
             one = before[ref]
-            if not one.content:
-                try:
-                    one = link.ask(partial(client.checkpoints.get, ref))
-                except NotFound:
-                    continue
+            try:
+                one = one if one.content else link.ask(partial(client.checkpoints.get, ref))
+            except RunEnded:
+                raise
+            except AcpcError as error:  # of one that is gone, for example
+                one = replace(one, problem=error.message)
             if one.problem:
                 self.tell(f"{ref.name} ({ref.weights}) waits until it is whole: {one.problem}")
             elif one.stamp == self._meant[ref].stamp:
                 arrived.append(Arrival(ref, one.content))
+            else:
+                self.moving = True
             self._meant[ref] = one
         return sorted(arrived, key=lambda arrival: arrival.order)
 
@@ -148,10 +151,9 @@ class Arrivals:
         if not any(map(self._is_below, self.listed)):
             near = nearest(self._prefix, names, _NAMED, like=0.5) or names[:_NAMED]
             rest = f" and {len(names) - len(near)} others" if len(names) > len(near) else ""
-            has = f"{', '.join(near)}{rest}" if near else "none at all"
-            self.tell(
-                f"the server has no checkpoint {self._prefix or '.'}, or below it; it has {has}"
-            )
+            has = f"it has {', '.join(near)}{rest}" if near else "it has none at all"
+            which = f"{self._prefix}, or below it" if self._prefix else "yet"
+            self.tell(f"the server has no checkpoint {which}; {has}")
         why_not: dict[str, list[str]] = {}
         for one in filter(self._is_below, found):
             if not one.weights and one.name not in names:

@@ -406,6 +406,17 @@ def test_once_says_that_the_disk_is_full(at: Scene, full: threading.Event) -> No
         at.run()
 
 
+def test_one_that_the_server_cannot_read_stops_nothing(at: Scene) -> None:
+    at.write("a")
+    at.write("b")
+    refused = status(StatusCode.PERMISSION_DENIED, "a link")
+    at.party.refusals["GetCheckpoint"] = deque([refused])
+    with at.going_on(at.make()):
+        wait_until(lambda: len(at.told) == 2)
+    (told,) = at.trouble
+    assert told.endswith("waits until it is whole: a link")
+
+
 def test_the_verdict_is_of_all_cells(at: Scene) -> None:
     at.write("a")
     at.party.fates["a"] = deque([FAILED])
