@@ -1,4 +1,4 @@
-"""Keeps the cells of a sweep in a folder: plan, journal and scores."""
+"""Keeps the cells of a sweep in a folder: plan, state and scores."""
 
 from __future__ import annotations
 
