@@ -84,9 +84,8 @@ def receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:
     """
     found: dict[str, dict[str, None]] = {}
     for cell in data.cells:
-        if cell.score is not None:
-            asked = {"anchors": to_plain(cell.cell.anchors)}
-            for path, value in leaves({**asked, **cell.score.receipt.to_dict()}):
-                if value not in (None, "", [], {}):
-                    found.setdefault(named(path), {})[str(value)] = None
+        held = {} if cell.score is None else cell.score.receipt.to_dict()
+        for path, value in leaves({"anchors": to_plain(cell.cell.anchors), **held}):
+            if value not in (None, "", [], {}):
+                found.setdefault(named(path), {})[str(value)] = None
     return [(name, tuple(seen)[:_MANY], len(seen)) for name, seen in found.items()]
