@@ -79,7 +79,7 @@ def host(url: str, folder: Path, pipe: Connection) -> None:
     """A host of the fleet, until its pipe is closed."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
     folder.mkdir()
-    options = JobOptions(url, folder, folder.name, max_queued=10**6)
+    options = JobOptions(url, folder, max_queued=10**6)
     service = JobService([Waiting()], Metrics(), options)
     service.start()
     pipe.send(None)

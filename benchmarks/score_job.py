@@ -45,6 +45,7 @@ from acpc_server.scoring.spec import ScoreSpec
 from common import ROUNDS, Spent, alternated, ratio, run, spent, spread
 from load import elsewhere
 from public_checkpoint import Size, public_config, write_checkpoint
+from score_specs import bench_of
 from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
@@ -75,7 +76,8 @@ def server_path(
 ) -> dict[str, Any]:
     """The job as the server runs it, shard by shard."""
     context = RequestContext(Priority.JOB)
-    measurement = CheckpointMeasurement(engine, model, anchors, plan, context)
+    bench = bench_of(engine, model, anchors, plan.numeric_mode, context)
+    measurement = CheckpointMeasurement(bench, plan)
     record = ShardRecord.concatenate([measurement.shard(rows) for rows in plan.shards()])
     labels = torch.from_numpy(anchors.labels)
     pairs = pair_different_labels(torch.from_numpy(anchors.endpoint_states), labels)

@@ -43,7 +43,6 @@ SERVICES = (
     ),
     "google.longrunning.Operations",
 )
-EVICTED = 1
 FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
 # of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
@@ -72,7 +71,6 @@ class Server:
 
         ``on_leave`` is called with an exit code when this server must stop by itself.
         """
-        options.require_local_record(settings)
         self._on_leave = on_leave
         self._settings = settings
         self.port = 0
@@ -137,23 +135,17 @@ class Server:
         given = JobOptions(
             database_url=settings.database_url,
             state_dir=settings.state_dir,
-            executor_id=settings.executor_id,
             concurrency=settings.job_concurrency,
             terms=LeaseTerms(lease / 4, lease),
             retention_days=settings.job_retention_days,
             about={"version": CODE_VERSION, "device": device_name(self._device)},
         )
-        return JobService(
-            [scoring, studies],
-            self.metrics,
-            given,
-            verify=self._engine.verify,
-            on_evicted=lambda: self._on_leave(EVICTED),
-        )
+        return JobService([scoring, studies], self.metrics, given, self._engine.verify)
 
     def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""
         self._jobs.drain()
+        self._followers.close()
         self._on_leave(DEVICE_FAILED)
         self._engine.owner.fail(self.health.sickness)
 
@@ -175,7 +167,8 @@ class Server:
             planner,
             IDLE_SECONDS,
         )
-        given = self._checkpoints, readers, self._jobs, writer
+        self._followers = rpc.JobFollowers(self._jobs)
+        given = self._checkpoints, readers, self._jobs, self._followers, writer
         anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
         described = rpc.Reflection((*SERVICES, HEALTH))
         limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
@@ -186,7 +179,7 @@ class Server:
             ),
             "acpc.v1.AnchorService": rpc.Service(anchors, others, workers, uploads=UPLOADS),
             "google.longrunning.Operations": rpc.Service(
-                rpc.OperationsServicer(self._jobs, writer), others, records
+                rpc.OperationsServicer(self._jobs, writer, self._followers), others, records
             ),
             HEALTH: rpc.Service(self._probes, limits["health"], workers),
         }
@@ -289,6 +282,7 @@ class Server:
         log.info("draining", seconds=seconds)
         self._watchdog.stop()
         self._jobs.drain()
+        self._followers.close()
         self._stopping.set()
         self._door.stop(seconds)
         self._http.stop()

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import resource
-from pathlib import Path
 
 import structlog
 import torch
-from sqlalchemy import make_url
 
 from acpc_server import rpc
 from acpc_server.access import AccessControl, TlsFiles, is_local, require_guarded
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore
 from acpc_server.engine import StepPrograms, private_folder
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs import network_file_system
 from acpc_server.observe import Metrics
 from acpc_server.settings import MEBIBYTE, Settings
 
@@ -103,20 +100,6 @@ def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
         insecure=settings.insecure,
     )
     return access
-
-
-def require_local_record(settings: Settings) -> None:
-    """FailedPrecondition where the job record is an SQLite file on a network file system."""
-    url = make_url(settings.database_url)
-    if url.get_backend_name() != "sqlite" or not url.database:
-        return
-    if found := network_file_system(Path(url.database)):
-        raise FailedPrecondition(
-            f"the job record {url.database} lies on a network file system ({found}), where "
-            "SQLite's log fails or stays locked; choose a --state-dir on a local disk, or "
-            "PostgreSQL: --jobs-url",
-            reason="STATE_FOLDER_REMOTE",
-        )
 
 
 def programs(settings: Settings, device: torch.device, metrics: Metrics) -> StepPrograms:

@@ -87,9 +87,6 @@ class Settings(BaseSettings):
     """folder for the job record; made when missing"""
     jobs_url: str = ""
     """database of the job record; default is SQLite in the state folder"""
-    executor_id: str = Field("", pattern=r"^\S*$", max_length=100)
-    """this server's name among those that share a job record; default is a name kept in the
-    state folder"""
     host: Host = "127.0.0.1"
     """address gRPC listens on, or a Unix socket, as unix:/run/acpc/acpc.sock, without a port"""
     port: int = Field(50051, ge=0, le=65535)

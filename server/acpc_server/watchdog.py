@@ -18,30 +18,11 @@ from acpc_server.observe import ServerHealth
 
 log = structlog.get_logger("acpc.watchdog")
 TICK_SECONDS = 1.0
-# Exit code beside 0 (stopped), 1 (cannot start, evicted) and 2 (settings).
+# Exit code beside 0 (stopped), 1 (cannot start) and 2 (settings).
 DEVICE_FAILED = 70
 # From the verdict to the end of the process, to answer callers and withdraw jobs.
 LEAVE_SECONDS = 8.0
-# A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
-MIN_FREEZE_SECONDS = 600.0
 STDERR = 2
-
-
-class CallTime:
-    """Measures how long the device call under way has lasted, each call by a text of its own."""
-
-    def __init__(self) -> None:
-        self._call, self._lasted = "", 0.0
-
-    def observe(self, call: str, elapsed: float) -> float:
-        """Return the seconds of ``call`` ('': none), looked at ``elapsed`` seconds after the last.
-
-        Of a longer pause two ticks count: a process that was stopped meanwhile has not computed.
-        """
-        same = bool(call) and call == self._call
-        self._lasted = self._lasted + min(elapsed, 2 * TICK_SECONDS) if same else 0.0
-        self._call = call
-        return self._lasted
 
 
 class Watchdog:
@@ -49,7 +30,8 @@ class Watchdog:
 
     ``call`` returns a text for it, another for every call and '' for none; it may take
     ``most_seconds``. ``on_failed`` is called once, to leave in order; :data:`LEAVE_SECONDS` later
-    the process is ended if it still runs.
+    the process is ended if it still runs. One in which no Python runs for ``most_seconds`` is ended
+    from C, with exit code 1.
     """
 
     def __init__(
@@ -87,17 +69,17 @@ class Watchdog:
         self._on_failed()
 
     def _run(self) -> None:
-        last, time_of_call = time.monotonic(), CallTime()
+        under_way, since = "", time.monotonic()
         while not self._woken.wait(TICK_SECONDS):
             with suppress(RuntimeError):  # no thread can be started
                 # A native call that holds Python's lock stops this thread too.
-                freeze = max(MIN_FREEZE_SECONDS, 2 * self._most_seconds)
-                faulthandler.dump_traceback_later(freeze, exit=True, file=STDERR)
+                faulthandler.dump_traceback_later(self._most_seconds, exit=True, file=STDERR)
             now, call = time.monotonic(), self._call()
-            lasted, last = time_of_call.observe(call, now - last), now
-            if lasted >= self._most_seconds:
+            if not call or call != under_way:
+                under_way, since = call, now
+            elif now - since >= self._most_seconds:
                 faulthandler.dump_traceback(STDERR)  # which says where it hangs
-                self.fail(f"{call}, for {lasted:.0f} s")
+                self.fail(f"{call}, for {now - since:.0f} s")
         faulthandler.cancel_dump_traceback_later()
         if self._failing.locked():
             time.sleep(LEAVE_SECONDS)

@@ -1,4 +1,7 @@
-"""A job of any kind outlives its server: killed in the middle, it ends with the same bytes."""
+"""A job of any kind outlives its server: killed in the middle, it ends with the same bytes.
+
+Plain scores are killed under test_followers.py and test_many_hosts.py.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,7 +35,6 @@ def study(kind: str) -> Message:
 
 # Of the digest of an anchor set with views, by kind; and the call in which its server is killed.
 JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
-    "score": (lambda _: job(dataset={**ROOMS, "count": 40}, protocol={"draws": 2}), 8),
     # Its SR lies where few anchors do not decide it, so that it looks to the end: four times.
     "looks": (
         lambda _: job(
@@ -41,7 +43,6 @@ JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
         ),
         6,
     ),
-    "set": (lambda digest: job(dataset=None, anchor_set=digest), 5),
     "views": (
         lambda digest: job(
             dataset=None, anchor_set=digest, perturbation={"given_views": {"group": "lamp"}}

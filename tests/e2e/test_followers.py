@@ -2,12 +2,10 @@
 
 import asyncio
 import json
-import logging
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +22,6 @@ from acpc_client import (
     ScoreProtocol,
 )
 from acpc_client.errors import AcpcError, NotFound, ServerAway
-from acpc_lab.integrations import EpochScorer
 from acpc_lab.sweeps import SweepResults
 from faulty_world import FaultyWorld, write_faulty_world
 from server_process import ServerProcess
@@ -35,11 +32,7 @@ ACPC = str(Path(sys.executable).with_name("acpc"))
 ANCHORS = DatasetAnchors("rooms.h5", "tworoom", count=35)
 NOISE = GaussianNoise(0.08)
 PROTOCOL = ScoreProtocol(draws=3)
-FLAGS = [
-    "--dataset", "rooms.h5", "--task", "tworoom", "--anchors", "35",
-    "--shift", "gaussian_noise:0.08", "--protocol", "{protocol: {draws: 3}}",
-]  # fmt: skip
-# What a follower is told, line by line; its first line names the job where there is one.
+# What a follower is told, line by line.
 Tell = Callable[[str], None]
 Follower = Callable[["Scene", Tell], dict[str, float]]
 BACK = "the server is back"
@@ -84,7 +77,6 @@ class Scene:
     faulty: FaultyWorld
     server: ServerProcess
     folder: Path
-    job: str = ""
 
     @property
     def target(self) -> str:
@@ -102,13 +94,6 @@ class Scene:
         file = self.folder / "sweep.yaml"
         file.write_text(json.dumps(document))  # JSON is YAML
         return file
-
-    def submitted(self) -> str:
-        """Name of the job that a second process follows."""
-        if not self.job:
-            with AcpcClient(self.target) as client:
-                self.job = client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL).name
-        return self.job
 
 
 def line_of(tell: Tell) -> Callable[[AcpcError | None], None]:
@@ -130,36 +115,17 @@ def in_a_loop(at: Scene, tell: Tell) -> dict[str, float]:
     return asyncio.run(follow())
 
 
-def command(at: Scene, tell: Tell, *arguments: object) -> str:
-    with (
-        tempfile.TemporaryFile("w+") as answer,  # a pipe would fill up: it is read afterwards
-        processes.running(
-            [ACPC, *map(str, arguments), "--target", at.target],
-            stdout=answer, stderr=subprocess.PIPE, text=True,
-        ) as process,
-    ):  # fmt: skip
+def command(at: Scene, tell: Tell, *arguments: object) -> None:
+    with processes.running(
+        [ACPC, *map(str, arguments), "--target", at.target],
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         lines = []
         for line in process.stderr:
             lines.append(line)
             tell(line.rstrip())
         assert process.wait() == 3, lines  # no reference, and its SR is low
-        answer.seek(0)
-        return answer.read()
-
-
-def of_document(text: str) -> dict[str, float]:
-    side = json.loads(text)["answer"]["checkpoint"]
-    return {"ir": side["ir_raw"], "sr": side["sr"]}
-
-
-def score_command(at: Scene, tell: Tell) -> dict[str, float]:
-    return of_document(command(at, tell, "score", "model", *FLAGS, "-o", "json"))
-
-
-def watch_command(at: Scene, tell: Tell) -> dict[str, float]:
-    tell(at.submitted())
-    return of_document(command(at, tell, "show", "job", at.submitted(), "--wait", "-o", "json"))
 
 
 def of_folder(folder: Path) -> dict[str, float]:
@@ -179,32 +145,13 @@ def watched(at: Scene, tell: Tell) -> dict[str, float]:
 
 
 RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
-    watch_command: lambda at: ("show", "job", at.submitted(), "--wait"),
     sweep_command: lambda at: ("sweep", "run", at.sweep()),
-    watched: lambda at: (
-        "watch", "model", "--sweep", at.sweep(), "--once"
-    ),
-}  # fmt: skip
+    watched: lambda at: ("watch", "model", "--sweep", at.sweep(), "--once"),
+}
 """Commands that go on where they were when they are given again."""
 
 
-def epochs(at: Scene, tell: Tell) -> dict[str, float]:
-    handler = logging.Handler()
-    handler.emit = lambda record: tell(record.getMessage())
-    log = logging.getLogger("acpc_lab")
-    log.addHandler(handler)
-    with EpochScorer(at.target, ANCHORS, NOISE, protocol=PROTOCOL) as scorer:
-        scorer.submit(0, "model")
-        assert scorer.drain(2 * GENEROUS_SECONDS)
-        (found,) = scorer.arrived()
-    log.removeHandler(handler)
-    assert found.score is not None, found.error
-    return numbers(found.score)
-
-
-FOLLOWERS = (
-    blocking, in_a_loop, score_command, watch_command, sweep_command, watched, epochs
-)  # fmt: skip
+FOLLOWERS = (blocking, in_a_loop, sweep_command, watched)
 
 
 @pytest.fixture
@@ -233,8 +180,6 @@ def test_a_follower_outlasts_its_server(
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(follower, at, told.append)
         try:
-            # One that follows another's job has seen it, or it would look for a server for 10 s.
-            wait_until(lambda: future.done() or follower is not watch_command or told[1:])
             wait_until(lambda: future.done() or at.faulty.hangs("state"))
             at.server.kill()
             wait_until(lambda: future.done() or any("is away" in line for line in told))
@@ -244,7 +189,7 @@ def test_a_follower_outlasts_its_server(
     away = [line for line in told if "is away" in line]
     assert len(away) == 1, told
     assert at.target in away[0] and "waiting up to 10 min" in away[0]
-    assert follower is epochs or told.count(BACK) == 1
+    assert told.count(BACK) == 1
     assert len(jobs(at) - before) == 1
 
 

@@ -42,12 +42,11 @@ def test_an_earlier_release_s_jobs_are_listed_read_and_resumed(
     record: Path, demo: Demo, tmp_path: Path
 ) -> None:
     (state := tmp_path / "state").mkdir()
+    (state / "name").write_text("kept-host\n")  # of the server that was killed
     (state / "jobs.sqlite").write_bytes(gzip.decompress(record.read_bytes()))
     checkpoints = golden.WORLD / "checkpoints"
     with (
-        ServerProcess(
-            checkpoints, demo.datasets, state, job_retention_days=0, executor_id="kept-host"
-        ) as server,
+        ServerProcess(checkpoints, demo.datasets, state, job_retention_days=0) as server,
         AcpcClient(server.address) as client,
     ):
         listed = [job.name for job in client.operations.list()]

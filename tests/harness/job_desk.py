@@ -1,11 +1,9 @@
 """Job services in this process, on one folder and one record."""
 
-import queue
 from pathlib import Path
 from typing import Any
 
 from acpc.contract import Progress
-from acpc_server.errors import AcpcError
 from acpc_server.jobs import (
     Job,
     JobKind,
@@ -17,7 +15,7 @@ from acpc_server.jobs import (
 )
 from acpc_server.observe import Metrics
 from counting_jobs import Counting, counting_plan
-from waiting import GENEROUS_SECONDS
+from waiting import wait_until
 
 # Services of tests look at their queues more often than a server that is to cost little.
 runner.QUEUE_SECONDS = runner.POSTGRES_QUEUE_SECONDS = 0.05
@@ -40,9 +38,7 @@ class Desk:
 
     def service(self, **changed: object) -> JobService:
         given = {"database_url": self.url, "state_dir": self.folder, "terms": TERMS, **changed}
-        evicted = given.pop("on_evicted", lambda: None)
-        kinds = [self.kind, *self.other_kinds]
-        service = JobService(kinds, self.metrics, JobOptions(**given), on_evicted=evicted)
+        service = JobService([self.kind, *self.other_kinds], self.metrics, JobOptions(**given))
         self._services.append(service)
         return service
 
@@ -64,16 +60,8 @@ class Desk:
 
 
 def ended(service: JobService, job_id: str) -> Job:
-    told: queue.Queue[Job | AcpcError | None] = queue.Queue()
-    following = service.follow(service.find(job_id), told.put)
-    try:
-        while True:
-            news = told.get(timeout=GENEROUS_SECONDS)
-            assert isinstance(news, Job), news
-            if news.state.done:
-                return news
-    finally:
-        following.stop()
+    wait_until(lambda: service.get(job_id).state.done, f"{job_id} does not end")
+    return service.get(job_id)
 
 
 def bare_job(**changed: Any) -> Job:

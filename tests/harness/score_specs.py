@@ -1,11 +1,15 @@
-"""What a score's job is to measure, and anchors of random numbers for it."""
+"""What a score's job is to measure, anchors of random numbers for it, and what it measures with."""
 
 from dataclasses import replace
 
 import numpy as np
-from acpc.contract import CheckpointRef, GaussianNoise, ScoreProtocol, VisualChange
+from acpc.contract import CheckpointRef, GaussianNoise, NumericMode, ScoreProtocol, VisualChange
 from acpc_server.data import Anchors
-from acpc_server.encoding import AnchorSetSource
+from acpc_server.encoding import AnchorSetSource, Bench
+from acpc_server.engine import CachedCheckpoint, DeviceClient
+from acpc_server.models import FrozenWorldModel
+from acpc_server.models.folder import CheckpointEntry
+from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import ScoreSpec
 from anchor_batches import anchors
 
@@ -33,3 +37,15 @@ def score_anchors(spec: ScoreSpec, per_trajectory: int = 1) -> Anchors:
         "trajectory_ids": np.arange(count) // per_trajectory,
     }
     return Anchors(replace(made, **arrays))
+
+
+def bench_of(
+    engine: DeviceClient,
+    model: FrozenWorldModel,
+    anchors: Anchors,
+    mode: NumericMode = NumericMode.FP32,
+    context: RequestContext | None = None,
+) -> Bench:
+    """A bench for a model that no folder holds, by default in a new context."""
+    checkpoint = CachedCheckpoint("one", "weights.pt", model, CheckpointEntry("one", "", 0, ()))
+    return Bench(engine, checkpoint, anchors, mode, context or RequestContext(Priority.JOB))

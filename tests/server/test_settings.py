@@ -111,7 +111,7 @@ def test_a_setting_is_a_flag_and_a_variable_and_the_flag_wins(
     text = str(wanted)
     if name == "share_port":
         monkeypatch.setenv("ACPC_JOBS_URL", "postgresql://host/jobs")
-    if name in (unset := ("jobs_url", "executor_id")):
+    if name in (unset := ("jobs_url",)):
         assert getattr(parse({**needed, name: text}), name) == wanted
     monkeypatch.setenv(f"ACPC_{name.upper()}", text)
     assert getattr(parse({k: v for k, v in needed.items() if k != name}), name) == wanted
@@ -138,7 +138,6 @@ BAD = {
     "max_queue": "many",
     "checkpoint_budget_mib": "1.5",
     "job_concurrency": "65",
-    "executor_id": "two words",
     "job_lease_seconds": "0",
     "job_retention_days": "-1",
     "jobs_url": "mysql://somewhere",

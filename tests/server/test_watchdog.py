@@ -1,22 +1,29 @@
-"""A device call is timed by itself, and not while the process was stopped.
+"""Each device call has its own time, and a rest has none.
 
 tests/e2e/test_device_failures.py has processes that are ended.
 """
 
+import sys
+
+import processes
 import pytest
-from acpc_server.watchdog import CallTime
 
-CASES = {
-    "time counts from the first look": ([("call 1", 2.0), ("call 1", 1.0), ("call 1", 1.5)], 2.5),
-    "another call begins again": ([("call 1", 2.0), ("call 1", 2.0), ("call 2", 2.0)], 0.0),
-    "as after a rest": ([("call 1", 1.0), ("call 1", 1.0), ("", 1.0), ("call 1", 1.0)], 0.0),
-    "no call lasts": ([("", 1.0), ("", 1.0)], 0.0),
-    "a stopped process computes nothing": ([("call 1", 1.0), ("call 1", 1e6)], 2.0),
-}
+WATCHED = """
+import itertools, sys, time
+from acpc_server.observe import ServerHealth
+from acpc_server.watchdog import Watchdog
+
+calls = itertools.count()
+texts = {"many": lambda: f"call {next(calls)}", "none": str, "one": lambda: "the call"}
+dog = Watchdog(texts[sys.argv[1]], 1.5, ServerHealth(list), lambda: sys.stderr.write("left"))
+dog.start()
+time.sleep(4.5)
+dog.stop()
+"""
 
 
-@pytest.mark.parametrize("case", CASES)
-def test_how_long_a_call_has_lasted(case: str) -> None:
-    looks, seconds = CASES[case]
-    timed = CallTime()
-    assert [timed.observe(*look) for look in looks][-1] == seconds
+@pytest.mark.process
+@pytest.mark.parametrize(("calls", "left"), [("many", False), ("none", False), ("one", True)])
+def test_a_call_alone_lasts_too_long(calls: str, left: bool) -> None:
+    ended = processes.run([sys.executable, "-c", WATCHED, calls], check=False)
+    assert (ended.returncode, "left" in ended.stderr) == (0, left), ended.stderr

@@ -2,7 +2,8 @@
 
 from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.anchors import NO_VIEWS, AnchorEncoder, given_inputs, read_inputs
+from acpc_server.encoding.anchors import given_inputs, read_inputs
+from acpc_server.encoding.bench import Bench
 from acpc_server.encoding.histories import (
     EncodedHistories,
     HistoryEncoder,

@@ -1,6 +1,5 @@
 """Durable long-running work, on one host or many."""
 
-from acpc_server.jobs.following import Following
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
@@ -14,5 +13,4 @@ from acpc_server.jobs.kind import (
     unpack,
 )
 from acpc_server.jobs.lease import LeaseTerms
-from acpc_server.jobs.mounts import network_file_system
 from acpc_server.jobs.service import JobOptions, JobService, is_id

@@ -81,10 +81,11 @@ class JobFilter:
 
 
 @dataclass(frozen=True)
-class JobRow:
-    """A job on record. Times are seconds since the epoch; a listed job has no result.
+class Job:
+    """A job of any kind. Times are seconds since the epoch; a listed job has no result.
 
-    ``phases`` are the seconds of its last run by phase, once that has ended.
+    ``phases`` are the seconds of its last run by phase, once that has ended. ``spec`` is what its
+    kind reads in what is ``recorded``, and ``progress`` as it is now; the record knows neither.
     """
 
     job_id: str
@@ -99,14 +100,8 @@ class JobRow:
     result: Json | None
     failure: JobFailure | None
     phases: Mapping[str, float]
-
-
-@dataclass(frozen=True)
-class Job(JobRow):
-    """A job of any kind with its description and progress."""
-
-    spec: JobSpec
-    progress: Progress
+    spec: JobSpec = field(default_factory=JobSpec)
+    progress: Progress = field(default_factory=lambda: Progress.at("waiting", 0, 0))
 
 
 def pack(array: np.ndarray) -> Json:

@@ -28,7 +28,7 @@ from dbos import error as dbos_error
 from sqlalchemy.exc import OperationalError, SQLAlchemyError
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.jobs.kind import JobFailure, JobFilter, JobRow, JobState, Json
+from acpc_server.jobs.kind import Job, JobFailure, JobFilter, JobState, Json
 
 log = structlog.get_logger("acpc.jobs")
 APPLICATION = "acpc"
@@ -66,8 +66,6 @@ POSTGRES_CONNECTION = {
 }
 # Jobs deleted at a time, so that no heartbeat is late.
 BATCH = 20
-# What SQLite calls a disk, a quota or a limit of its own that leaves no room.
-NO_ROOM = ("SQLITE_FULL", "SQLITE_IOERR_WRITE")
 
 
 class Steps(NamedTuple):
@@ -217,7 +215,7 @@ class Record:
         )
         return (found[0][0] or "") if found else None
 
-    def rows(self, job_ids: Collection[str], *, results: bool = False) -> dict[str, JobRow]:
+    def rows(self, job_ids: Collection[str], *, results: bool = False) -> dict[str, Job]:
         """Return jobs by their ids; the ``results`` of those that succeeded only where wanted."""
         found = self.client.list_workflows(workflow_ids=list(job_ids), load_output=results)
         failed = [status.workflow_id for status in found if status.status == "ERROR"]
@@ -239,9 +237,11 @@ class Record:
         waited = _seconds_since(status.created_at) if first else None
         return self.steps([job_id])[job_id].taken, waited
 
-    def ended_before(self, moment: float, kinds: list[str]) -> list[str]:
-        """Return ids of a few jobs that ended before a moment, in seconds since 1970."""
-        before = datetime.fromtimestamp(moment, UTC).isoformat()
+    def ended(self, seconds_ago: float, kinds: list[str]) -> list[str]:
+        """Return ids of a few jobs that ended so long ago, by the clock that dates jobs."""
+        clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
+        now = float(self._ask(sa.select(clocks[self.postgres]))[0][0])
+        before = datetime.fromtimestamp(now - seconds_ago, UTC).isoformat()
         found = self._listed(status=ENDED, name=kinds, completed_before=before, limit=BATCH)
         return [status.workflow_id for status in found]
 
@@ -313,11 +313,6 @@ class Record:
         query = query.order_by(jobs.created_at.desc(), tie)
         return [row[0] for row in self._ask(query.offset(offset).limit(limit))]
 
-    def now(self) -> float:
-        """Return seconds since 1970 by the clock that dates jobs, the same for every host."""
-        clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
-        return float(self._ask(sa.select(clocks[self.postgres]))[0][0])
-
     def steps(self, job_ids: Collection[str]) -> Mapping[str, Steps]:
         """Return what jobs have on record by now; of one that is not asked for, nothing."""
         found: dict[str, Steps] = defaultdict(lambda: NO_STEPS)
@@ -334,12 +329,12 @@ class Record:
         return found
 
 
-def _row(status: WorkflowStatus) -> JobRow:
+def _row(status: WorkflowStatus) -> Job:
     state = STATES[status.status]
     arguments: Any = status.input or {}
     output: Any = status.output
     recorded, _, *owner = arguments.get("args", [{}, ""])
-    return JobRow(
+    return Job(
         job_id=status.workflow_id,
         owner=owner[-1] if owner else "",  # behind the tenant of an earlier release
         kind=status.name,
@@ -383,13 +378,7 @@ def noted() -> Iterator[None]:
         log.warning("job_database_away", cause=first_line(error))
 
 
-def no_room(error: Exception) -> bool:
-    """Tell whether writing failed because the record's disk is full; reading works then."""
-    cause = getattr(error, "orig", None)
-    disk_full = getattr(cause, "sqlstate", None) == "53100"
-    return disk_full or getattr(cause, "sqlite_errorname", None) in NO_ROOM
-
-
 def first_line(error: Exception) -> str:
     """Return what went wrong, without SQLAlchemy's statement and advice."""
-    return str(getattr(error, "orig", None) or error).partition("\n")[0]
+    told = str(getattr(error, "orig", None) or error).partition("\n")[0]
+    return told or type(error).__name__

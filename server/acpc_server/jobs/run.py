@@ -11,7 +11,7 @@ a step computed on the device is recorded once the device has shown that it stil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import structlog
 from dbos import DBOS
@@ -39,12 +39,12 @@ Verify: TypeAlias = Callable[[RequestContext], None]
 """Raises what is wrong with the device; called where a step has used it."""
 
 
-@dataclass(eq=False)
-class End(Exception):
-    """How a run ended; raised to end it from within one of its steps.
+@dataclass(frozen=True)
+class End:
+    """How a run ended; a withdrawn one leaves no mark in the record.
 
-    A withdrawn one leaves no mark in the record. It was ``set_aside`` when this host failed it, and
-    another one may do better: for want of memory where it was ``short``.
+    It was ``set_aside`` when this host failed it, and another one may do better: for want of memory
+    where it was ``short``.
     """
 
     state: str  # succeeded, failed or withdrawn
@@ -75,6 +75,7 @@ class JobRun:
     shortages: int = 0
     phase: str = "waiting"
     _done: int = 0
+    _end: End | None = None  # found by one of its steps
 
     def __post_init__(self) -> None:
         self.context = RequestContext(Priority.JOB, caller=self.owner)
@@ -83,27 +84,30 @@ class JobRun:
         """Take every step in order."""
         try:
             return End("succeeded", self.kind.run(self.spec, stamp, self, self.context))
-        except End as end:
-            return end
         except Exception as error:  # noqa: BLE001
-            return self._end_of(error)
+            return self._end or self._end_of(error)
+
+    def _leave(self, end: End) -> NoReturn:
+        """End the run from within a step; the kind of job lets the error pass."""
+        self._end = end
+        raise Cancelled("the run has ended")
 
     def __call__(self, phase: str, work: Callable[[], Json]) -> Json:
         """See :class:`~acpc_server.jobs.Step`."""
         if self.context.cancelled:
-            raise End("withdrawn")
+            self._leave(End("withdrawn"))
         self.phase = phase
         fresh = self._done >= self.recorded
         outcome = self._measured(phase, work) if fresh else {}
         with self.context.phase("record"):
             found = _record_step(phase, outcome)
         if found is None:
-            raise End("withdrawn")
+            self._leave(End("withdrawn"))
         outcome, ours = found
         if fresh and not ours and not self.held():  # another host measured it meanwhile
-            raise End("withdrawn")
+            self._leave(End("withdrawn"))
         if "failure" in outcome:
-            raise End("failed", failure=JobFailure(**outcome["failure"]))
+            self._leave(End("failed", failure=JobFailure(**outcome["failure"])))
         self._done += 1
         value: Json = outcome["value"]
         return value
@@ -133,17 +137,17 @@ class JobRun:
         computed = self.context.compute_seconds
         try:
             outcome = {"value": work()}
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001
             end = self._end_of(error)
             if end.failure is None:
-                raise end from error
+                self._leave(end)
             outcome = {"failure": asdict(end.failure)}
         if self.context.compute_seconds > computed:
             try:
                 self.verify(self.context)
             except AcpcError as error:
                 short = isinstance(error, ResourceExhausted) and getattr(error, "of_memory", True)
-                raise self._host_failed(error, short=short) from error
+                self._leave(self._host_failed(error, short=short))
         return outcome
 
     def _end_of(self, error: Exception) -> End:

@@ -1,11 +1,12 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
+import socket
 import time
 import uuid
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -24,19 +25,17 @@ from acpc_server.errors import (
     only_one,
     shortage,
 )
-from acpc_server.jobs.following import Changed, Following, JobFollowers
 from acpc_server.jobs.kind import (
     Job,
     JobFilter,
     JobKind,
-    JobRow,
     JobSpec,
     JobState,
     Progress,
 )
 from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
-from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line, no_room
+from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line
 from acpc_server.jobs.run import Verify
 from acpc_server.jobs.runner import JobRunner, register
 from acpc_server.observe import Metrics
@@ -52,7 +51,7 @@ SECONDS_A_DAY = 86_400
 T = TypeVar("T")
 # When a caller should try again while the record cannot be reached.
 RETRY_SECONDS = 2.0
-# The same while the queue or the record's disk is full: about the time of a short job.
+# The same while the queue is full: about the time of a short job.
 FULL_SECONDS = 10.0
 
 
@@ -62,7 +61,6 @@ class JobOptions:
 
     database_url: str
     state_dir: Path
-    executor_id: str = ""  # its name among the record's servers; empty: its state folder's name
     concurrency: int = 1  # jobs that run here at a time
     max_queued: int = 10_000  # jobs that may wait for a host
     terms: LeaseTerms = field(default_factory=LeaseTerms)
@@ -73,8 +71,7 @@ class JobOptions:
 class JobService:
     """The jobs of a record, and this server's share in running them.
 
-    ``verify`` raises what is wrong with the device that a job's step has used. ``on_evicted`` is
-    called when another process has this server's name: this one must stop.
+    ``verify`` raises what is wrong with the device that a job's step has used.
     """
 
     def __init__(
@@ -82,9 +79,7 @@ class JobService:
         kinds: Sequence[JobKind[Any]],
         metrics: Metrics,
         options: JobOptions,
-        *,
         verify: Verify = lambda _: None,
-        on_evicted: Callable[[], None] = lambda: None,
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
@@ -96,32 +91,31 @@ class JobService:
         self._record = record = Record(options.database_url)
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
-        self._followers = JobFollowers(self._look)
         self._lease = lease = Lease(
             hosts=Hosts(record),
             running=self._running,
             terms=options.terms,
             on_queued=metrics.set_queued,
-            on_evicted=on_evicted,
             sweep=self._sweep,
         )
-        metrics.record_away.set_function(lambda: lease.away or lease.full)
+        metrics.record_away.set_function(lambda: bool(lease.away))
 
     def start(self) -> None:
-        """Open the record, join its hosts, and resume unfinished jobs.
+        """Open the record, join its hosts, and queue again what the folder's last server left.
 
         FailedPrecondition: the record cannot be opened, or another running server has this one's
-        state folder or name.
+        state folder.
         """
-        folder = self._folder.claim()
+        last = self._folder.claim()
+        name = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         try:
-            options = self._options
-            executor_id = options.executor_id or folder
             self._record.open()
-            # Before the launch, which at once resumes whatever the name has left unfinished.
-            self._lease.acquire(executor_id, folder, options.about)
-            self._running.launch(executor_id, options.concurrency)
-            log.info("jobs_open", executor_id=executor_id)
+            self._lease.enter(name, self._options.about)
+            self._running.launch(name, self._options.concurrency)
+            if last:
+                self._lease.take_over(last)
+            self._folder.keep(name)
+            log.info("jobs_open", executor_id=name)
         except (*RECORD_ERRORS, ImportError, FailedPrecondition) as error:
             self._close()
             if isinstance(error, FailedPrecondition):
@@ -132,13 +126,11 @@ class JobService:
         self._lease.start()
 
     def drain(self) -> None:
-        """End every wait and watch, so that they do not hold up the server's stop."""
+        """Start no further job."""
         self._running.draining.set()
-        self._followers.close()
 
     def stop(self) -> None:
         """Withdraw running jobs and close the record; another host or the next start continues."""
-        self._followers.close()
         self._running.stop()
         self._close()
         self._running.release()
@@ -151,29 +143,17 @@ class JobService:
         self._folder.release()
 
     @contextmanager
-    def _reached(self) -> Iterator[None]:
-        """Reject calls while the record is away."""
-        away = Unavailable(
-            "the job record cannot be reached at the moment; jobs go on once it can be",
-            reason="JOB_RECORD_AWAY",
-            retry_after=RETRY_SECONDS,
-        )
-        if self._lease.away:
-            raise away
+    def _reached(self, *, writing: bool = False) -> Iterator[None]:
+        """Reject calls that the record does not serve, and writes while it takes none."""
+        if writing and self._lease.away:
+            raise _away(self._lease.away)
         try:
             yield
         except (SQLAlchemyError, OSError) as error:  # the latter: no folder, or a read-only one
             if shortage(error):
                 raise
-            if no_room(error):
-                raise ResourceExhausted(
-                    f"the job record cannot be written ({first_line(error)}); jobs go on once "
-                    "there is room on its disk",
-                    reason="JOB_RECORD_FULL",
-                    retry_after=FULL_SECONDS,
-                ) from error
             log.warning("job_database_away", cause=first_line(error))
-            raise away from error
+            raise _away(first_line(error)) from error
 
     def submit(self, spec: JobSpec, request_id: str, owner: str = "") -> Job:
         """Queue a job of the kind its spec belongs to.
@@ -181,7 +161,7 @@ class JobService:
         The same ``request_id`` gives the same job, an empty one a new job every time. ``owner`` is
         the name of who submits it. AlreadyExists: the request id has another spec;
         ResourceExhausted: too many jobs wait.
-        Unavailable, here and in every call below: the job record cannot be reached.
+        Unavailable, here and in every call below: the job record cannot be reached, or written.
         """
         job_id, kind = _job_id(request_id), self._kind_of[type(spec)]
         short, payloads = taken_out(spec)
@@ -193,7 +173,7 @@ class JobService:
             if payloads:
                 labels["payloads"] = " ".join(payloads)
             # Counting and adding are one act, in this process and on the record.
-            with self._reached(), self._record.alone():
+            with self._reached(writing=True), self._record.alone():
                 (waiting, _), limit = self._record.queued(), self._options.max_queued
                 if waiting >= limit:
                     raise ResourceExhausted(
@@ -289,8 +269,8 @@ class JobService:
         job_id = self.find(name)
         if self.get(job_id).state.done:
             return
-        self._running.withdraw([job_id])  # at its next chunk, not at its next step
-        with self._reached():
+        with self._reached(writing=True):
+            self._running.withdraw([job_id])  # at its next chunk, not at its next step
             self._record.client.cancel_workflow(job_id)
         self._metrics.jobs.labels("cancelled").inc()
         log.info("job_cancelled", job=job_id)
@@ -302,7 +282,7 @@ class JobService:
             raise FailedPrecondition(
                 f"operations/{job.job_id} is not done; cancel it first", reason="OPERATION_RUNNING"
             )
-        with self._reached():
+        with self._reached(writing=True):
             self._delete([job.job_id])
 
     def _sweep(self) -> bool:
@@ -310,8 +290,8 @@ class JobService:
         if not self._options.retention_days:
             return False
         try:
-            before = self._record.now() - SECONDS_A_DAY * self._options.retention_days
-            expired = self._record.ended_before(before, [*self._kinds])
+            days = self._options.retention_days
+            expired = self._record.ended(SECONDS_A_DAY * days, [*self._kinds])
             if expired:
                 self._delete(expired)
                 log.info("jobs_deleted", jobs=len(expired))
@@ -325,11 +305,8 @@ class JobService:
         with self._record.alone():
             self._payloads.forget(self._record.payloads)
 
-    def follow(self, job_id: str, changed: Changed, *, every: bool = True) -> Following:
-        """Call ``changed`` at each change of a job until it is done, or at its end alone."""
-        return self._followers.follow(job_id, changed, every=every)
-
-    def _look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
+    def look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
+        """Return jobs by their ids, or why one cannot be read; done ones with their results."""
         found = self._read(job_ids)
         ended = [i for i, job in found.items() if isinstance(job, Job) and job.state.done]
         return found | self._read(ended, results=True)
@@ -363,12 +340,11 @@ class JobService:
             if run is not None:
                 steps, phases = steps._replace(phase=run.phase), phases or run.phases()
             progress = _progress(row, steps, kind.count_steps(spec))
-            job = {**vars(row), "phases": phases, "spec": spec, "progress": progress}
-            found[job_id] = Job(**job)
+            found[job_id] = replace(row, phases=phases, spec=spec, progress=progress)
         return found
 
 
-def _progress(row: JobRow, steps: Steps, total: int) -> Progress:
+def _progress(row: Job, steps: Steps, total: int) -> Progress:
     if row.state is JobState.SUCCEEDED:
         return Progress.at("done", total, total)
     if row.state is not JobState.RUNNING:
@@ -378,6 +354,14 @@ def _progress(row: JobRow, steps: Steps, total: int) -> Progress:
     if steps.fresh and row.started:
         rate = steps.fresh / max(time.time() - row.started, 1e-3)
     return Progress.at(steps.phase, steps.taken, total, rate)
+
+
+def _away(why: str) -> Unavailable:
+    return Unavailable(
+        f"the job record cannot be used at the moment ({why}); jobs go on once it can be",
+        reason="JOB_RECORD_AWAY",
+        retry_after=RETRY_SECONDS,
+    )
 
 
 def is_id(name: str) -> bool:

@@ -5,6 +5,7 @@ from acpc_server.rpc.call import Call, Service
 from acpc_server.rpc.catalog import CheckpointServicer, DatasetServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.door import Door
+from acpc_server.rpc.following import JobFollowers
 from acpc_server.rpc.limits import Limits, ReadLimit
 from acpc_server.rpc.operations import OperationsServicer, OperationWriter
 from acpc_server.rpc.overview import Overview

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -16,23 +16,21 @@ from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
 from acpc_server.access import require_owner
-from acpc_server.errors import AcpcError, InvalidArgument, NotFound
-from acpc_server.jobs import Following, Job, JobFilter, JobService, is_id
+from acpc_server.errors import InvalidArgument
+from acpc_server.jobs import Job, JobFilter, JobService
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.request import read_page
+from acpc_server.rpc.following import JobFollowers
+from acpc_server.rpc.request import PREFIX, read_name, read_page
 from acpc_server.rpc.status import DOMAIN, plain_status
 
-PREFIX = "operations/"
 WAIT_SECONDS = 60.0
-# Waits that are answered without news: with a thousand under way none ends before ten seconds.
-WAITS_A_SECOND = 100
 MAX_FILTER = 1000
 # Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
 MAX_LIST_BYTES = 3 * 2**20
 LABELS = ("checkpoint",)
-OPERATORS = {"state": "=", "kind": "=", "checkpoint": "=", "created": ">="}
-TERM = re.compile(r'\s*(?P<key>\w+)\s*(?P<operator>[<>]?=|[<>])\s*(?P<value>"[^"]*"|[^\s"]+)\s*')
-AND = re.compile(r"AND(?=\s)")
+VALUE = re.compile(r'"[^"]*"|[^\s"]+')
+# Between terms, not within quotes: an even number of those follows.
+AND = re.compile(r'\sAND\s(?=[^"]*(?:"[^"]*"[^"]*)*$)')
 
 
 class ResultKind(Protocol):
@@ -108,7 +106,7 @@ class OperationsServicer:
 
     _jobs: JobService
     _writer: OperationWriter
-    _waits: set[Call] = field(default_factory=set, compare=False)
+    _followers: JobFollowers
 
     def GetOperation(
         self, request: operations_pb2.GetOperationRequest, context: Call
@@ -168,139 +166,55 @@ class OperationsServicer:
             seconds = request.timeout.seconds + request.timeout.nanos / 1e9
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
-        self._waits.add(context)
-        try:
-            # Or a crowd that asks again as soon as it is answered would fill the event loop.
-            seconds = max(seconds, (len(self._waits) - 1) / WAITS_A_SECOND)
-            if (remaining := context.remaining()) is not None:
-                # Answer before the caller's own deadline rather than miss it.
-                seconds = min(seconds, 0.9 * remaining)
-            async with Changes.of(self._jobs, request.name, context, every=False) as changes:
-                job = await changes.next()
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                        while job is not None and not job.state.done:
-                            job = await changes.next()
-        finally:
-            self._waits.discard(context)
-        job = changes.following.job or await context.aside(self._jobs.get, changes.job_id)
+        if (remaining := context.remaining()) is not None:
+            # Answer before the caller's own deadline rather than miss it.
+            seconds = min(seconds, 0.9 * remaining)
+        async with self._followers.follow(request.name, context) as changes:
+            job = await changes.next()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                    while job is not None and not job.state.done:
+                        job = await changes.next()
+        job = changes.job or await context.aside(self._jobs.get, read_name(request.name))
         return await context.aside(self._writer.write, job)
-
-
-class Changes:
-    """The changes of a job, for a coroutine; waiting for them costs no thread."""
-
-    following: Following
-
-    def __init__(self, job_id: str) -> None:
-        self.job_id = job_id
-        self._loop, self._moved = asyncio.get_running_loop(), asyncio.Event()
-        self._latest: Job | AcpcError | None = None
-
-    @classmethod
-    @asynccontextmanager
-    async def of(
-        cls, jobs: JobService, name: str, call: Call, *, every: bool = True
-    ) -> AsyncIterator[Changes]:
-        """Follow an operation for a call: at every change, or now and at its end alone."""
-        job_id = read_name(name)
-        if not is_id(job_id):
-            job_id = await call.aside(jobs.find, job_id)
-        self = cls(job_id)
-        self.following = jobs.follow(job_id, self._changed, every=every)
-        try:
-            yield self
-        finally:
-            self.following.stop()
-
-    async def next(self) -> Job | None:
-        """Return the job once it has changed again; None when the server drains.
-
-        NotFound, FailedPrecondition and Unavailable, as when it is read.
-        """
-        await self._moved.wait()
-        self._moved.clear()
-        if isinstance(self._latest, AcpcError):
-            raise self._latest
-        return self._latest
-
-    def _changed(self, news: Job | AcpcError | None) -> None:
-        with suppress(RuntimeError):  # the loop is closed: nobody waits
-            self._loop.call_soon_threadsafe(self._note, news)
-
-    def _note(self, news: Job | AcpcError | None) -> None:
-        self._latest = news
-        self._moved.set()
-
-
-def read_name(name: str) -> str:
-    """Return the job id of ``operations/<id>``; InvalidArgument for any other name."""
-    job_id = name.removeprefix(PREFIX)
-    if not name.startswith(PREFIX) or not job_id:
-        raise InvalidArgument("name", f"{name!r}; an operation is named operations/<id>")
-    if len(job_id) > 64 or not job_id.isascii() or not job_id.isprintable():
-        raise NotFound("no operation has that name")
-    return job_id
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
     """Read a filter of jobs: terms joined by ``AND``, each at most once.
 
     ``state=<state>``, ``kind=<kind>``, ``checkpoint=<name>``, ``created>=<RFC 3339 time>``; a
-    value may stand in double quotes.
+    value may stand in double quotes. InvalidArgument names the first bad term.
     """
-    given = _read_terms(text)
-    states = {str(state): state for state in JobState if state}
-    state, kind, created = (given.get(key) for key in ("state", "kind", "created"))
-    if state is not None and state.lower() not in states:
-        raise _invalid_filter(f"state={state}; the states are {', '.join(states)}")
-    if kind is not None and kind not in kinds:
-        raise _invalid_filter(f"kind={kind}; the kinds are {', '.join(kinds)}")
-    return JobFilter(
-        state=None if state is None else states[state.lower()],
-        kind=kind,
-        created_since=None if created is None else _read_time(created),
-        labels={label: given[label] for label in LABELS if label in given},
-    )
-
-
-def _read_terms(text: str) -> dict[str, str]:
     if len(text) > MAX_FILTER:
         raise InvalidArgument("filter", f"{len(text)} characters are over {MAX_FILTER}")
-    given: dict[str, str] = {}
-    rest = text.strip()
-    while rest:
-        term = TERM.match(rest)
-        if term is None:
-            raise _invalid_filter(f"{rest!r} is no term such as state=running or checkpoint=NAME")
-        key, operator = term["key"], term["operator"]
-        if key not in OPERATORS:
-            raise _invalid_filter(f"unknown key {key!r}; known are {', '.join(OPERATORS)}")
-        if operator != OPERATORS[key]:
-            raise _invalid_filter(f"{key}{operator}; write {key}{OPERATORS[key]}")
-        if key in given:
-            raise _invalid_filter(f"{key} is given twice")
-        given[key] = term["value"].strip('"')
-        rest = rest[term.end() :]
-        if rest:
-            joint = AND.match(rest)
-            if joint is None:
-                raise _invalid_filter(f"join terms with AND; found {rest!r}")
-            rest = rest[joint.end() :].strip()
-    return given
+    states = {str(state): state for state in JobState if state}
+    readers: Mapping[str, Callable[[str], Any]] = {
+        "state": lambda value: states[value.lower()],
+        "kind": {kind: kind for kind in kinds}.__getitem__,
+        "checkpoint": str,
+        "created>": _read_time,
+    }
+    given: dict[str, Any] = {}
+    for term in AND.split(text.strip()) if text.strip() else ():
+        name, _, value = term.partition("=")
+        key, value = name.strip().replace(" >", ">"), value.strip()
+        try:
+            if key in given or not VALUE.fullmatch(value):
+                raise ValueError(term)
+            given[key] = readers[key](value.strip('"'))
+        except (KeyError, ValueError):
+            raise InvalidArgument(
+                "filter",
+                f"found {term!r}; join terms with AND, each at most once: state= one of "
+                f"{', '.join(states)}; kind= one of {', '.join(kinds)}; checkpoint=NAME; "
+                "created>= an RFC 3339 time such as 2026-01-31T08:00:00Z",
+            ) from None
+    labels = {label: given[label] for label in LABELS if label in given}
+    return JobFilter(given.get("state"), given.get("kind"), given.get("created>"), labels)
 
 
 def _read_time(value: str) -> datetime:
-    try:
-        time = datetime.fromisoformat(value)
-    except ValueError:
-        time = None
-    if time is None or time.tzinfo is None:
-        raise _invalid_filter(
-            f"created>={value}; give an RFC 3339 time such as 2026-01-31T08:00:00Z"
-        )
+    time = datetime.fromisoformat(value)
+    if time.tzinfo is None:
+        raise ValueError(value)
     return time
-
-
-def _invalid_filter(problem: str) -> InvalidArgument:
-    return InvalidArgument("filter", problem)

@@ -1,4 +1,4 @@
-"""What requests have in common: checkpoints, anchors, pages."""
+"""What requests have in common: checkpoints, anchors, pages, names of jobs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from google.protobuf.message import Message
 
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CachedCheckpoint, CheckpointCache
-from acpc_server.errors import InvalidArgument, below
+from acpc_server.errors import InvalidArgument, NotFound, below
 from acpc_server.perturb import NOT_DRAWN, require_known
 
+PREFIX = "operations/"
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_OFFSET = 2**31
@@ -105,3 +106,13 @@ def page_of(
     page = read_page(request)
     messages = [write(entry) for entry in entries[page.start : page.stop]]
     return messages, str(page.stop) if page.stop < len(entries) else ""
+
+
+def read_name(name: str) -> str:
+    """Return the job id of ``operations/<id>``; InvalidArgument for any other name."""
+    job_id = name.removeprefix(PREFIX)
+    if not name.startswith(PREFIX) or not job_id:
+        raise InvalidArgument("name", f"{name!r}; an operation is named operations/<id>")
+    if len(job_id) > 64 or not job_id.isascii() or not job_id.isprintable():
+        raise NotFound("no operation has that name")
+    return job_id

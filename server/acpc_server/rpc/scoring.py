@@ -29,8 +29,9 @@ from acpc_server.jobs import JobService, JobSpec, JobState
 from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.operations import Changes, OperationWriter, read_name
-from acpc_server.rpc.request import load, read, read_anchors
+from acpc_server.rpc.following import JobFollowers
+from acpc_server.rpc.operations import OperationWriter
+from acpc_server.rpc.request import load, read, read_anchors, read_name
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
@@ -47,6 +48,7 @@ class _JobServicer(Generic[Kind]):
     _checkpoints: CheckpointCache
     _readers: AnchorReaders
     _jobs: JobService
+    _followers: JobFollowers
     _writer: OperationWriter
 
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
@@ -72,7 +74,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         self, request: pb.WatchOperationRequest, context: Call
     ) -> AsyncIterator[pb.WatchOperationResponse]:
         """Send the operation whenever it changes; Unavailable when the server stops before."""
-        async with Changes.of(self._jobs, request.name, context) as changes:
+        async with self._followers.follow(request.name, context) as changes:
             while (job := await changes.next()) is not None:
                 operation = await context.aside(self._writer.write, job)
                 yield pb.WatchOperationResponse(operation=operation)

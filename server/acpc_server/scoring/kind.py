@@ -20,7 +20,7 @@ from acpc.contract import (
     to_plain,
 )
 
-from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, check_latents
+from acpc_server.encoding import SHARD_ANCHORS, AnchorJobKind, AnchorSetSource, Bench, check_latents
 from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.evidence import LookResult, take_look
@@ -119,13 +119,15 @@ class ScoreRun:
 
     def _measurement(self, spec: ScoreSpec, role: Role) -> CheckpointMeasurement:
         """Return what measures one checkpoint on the anchors that there are by now."""
-        model, horizon = self._kind.loaded(spec.named(role)).model, spec.protocol.horizon
+        loaded, horizon = self._kind.loaded(spec.named(role)), spec.protocol.horizon
         anchors = self._kind.readers.reopen(
-            spec.anchors, self._opened["anchors"], history=model.card.history, horizon=horizon
-        )
-        return CheckpointMeasurement(
-            self._kind.engine, model, anchors.at_horizon(horizon), spec, self._context
-        )
+            spec.anchors,
+            self._opened["anchors"],
+            history=loaded.model.card.history,
+            horizon=horizon,
+        ).at_horizon(horizon)
+        bench = Bench(self._kind.engine, loaded, anchors, spec.numeric_mode, self._context)
+        return CheckpointMeasurement(bench, spec)
 
     def _measure(self, spec: ScoreSpec, role: Role) -> None:
         """Measure every shard of one checkpoint; a step for each that is not known."""
@@ -161,8 +163,8 @@ class ScoreRun:
             **score.summarise_checkpoint(spec, record, distances, partner, check),
             "rounding_floor": measurement.rounding_floor(record) if floor else None,
             "fit": fit and to_plain(fit),
-            "anchor_ids": pack(measurement.anchors.anchor_ids),
-            "trajectory_ids": pack(measurement.anchors.trajectory_ids),
+            "anchor_ids": pack(measurement.bench.anchors.anchor_ids),
+            "trajectory_ids": pack(measurement.bench.anchors.trajectory_ids),
             "windows": opened.get("windows"),  # absent in the records of older jobs
             "skip_reasons": opened["skip_reasons"],
         }

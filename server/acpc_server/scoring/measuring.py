@@ -15,13 +15,11 @@ from jaxtyping import Float64, Int64
 from torch import Tensor
 
 from acpc_server.data import Anchors
-from acpc_server.encoding import NO_VIEWS, AnchorEncoder, distinct_views
-from acpc_server.engine import DeviceClient, held_rows
+from acpc_server.encoding import Bench, distinct_views
 from acpc_server.errors import ResourceExhausted
 from acpc_server.jobs import pack, unpack
-from acpc_server.models import FrozenWorldModel, ModelCard, Widens
+from acpc_server.models import ModelCard, Widens
 from acpc_server.numerics import consistency, screening
-from acpc_server.scheduling import RequestContext
 from acpc_server.scoring.fit import check_fit, shard_errors
 from acpc_server.scoring.spec import ScoreSpec
 
@@ -127,13 +125,10 @@ def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
 
 @dataclass(frozen=True)
 class CheckpointMeasurement:
-    """A checkpoint, the anchors it is measured on, and the job that asks for it."""
+    """A checkpoint on a job's anchors, and what the job measures."""
 
-    engine: DeviceClient
-    model: FrozenWorldModel
-    anchors: Anchors
+    bench: Bench
     spec: ScoreSpec
-    context: RequestContext
 
     def shard(self, rows: tuple[int, int], *, fit: bool = False) -> ShardRecord:
         """Measure anchors [start, stop): each frame is encoded once, views rolled forward.
@@ -141,26 +136,23 @@ class CheckpointMeasurement:
         A deterministic shift is evaluated once and its distances repeated over the M draws. ``fit``
         also measures the errors of clean predictions.
         """
-        protocol = self.spec.protocol
-        views = PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed)
-        encoder = self._encoder(range(self.anchors.history + protocol.horizon), views)
-        size = held_rows(self.model.card, latents_held(self.model.card, self.spec))
-        runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
-        parts = [self._part(encoder, run, rows[1] if fit else 0) for run in runs]
+        held = latents_held(self.bench.model.card, self.spec)
+        runs = self.bench.pieces(*rows, held)
+        parts = [self._part(run, rows[1] if fit else 0) for run in runs]
         return ShardRecord.concatenate(parts) if len(parts) > 1 else parts[0]
 
-    def _part(self, encoder: AnchorEncoder, rows: tuple[int, int], fit: int) -> ShardRecord:
+    def _part(self, rows: tuple[int, int], fit: int) -> ShardRecord:
         """Measure anchors whose latents are held at a time; of a shard that ends at ``fit``."""
-        history = self.anchors.history
-        latents = encoder.encode(*rows, self.context)
+        bench, protocol = self.bench, self.spec.protocol
+        history, future = bench.anchors.history, range(protocol.horizon)
+        plan = PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed)
+        latents = bench.encode(*rows, history=history, future=future, views=plan)
         clean = latents.clean  # (n, h + H, dim)
         views = torch.cat([clean[:, None, :history], latents.views], dim=1)  # (n, 1 + v, h, dim)
-        blocks = torch.from_numpy(self.anchors.action_blocks[slice(*rows)])  # (n, h + H - 1, width)
-        blocks = blocks[:, None].expand(-1, views.shape[1], -1, -1)
-        rollouts = self._rollout(views.flatten(0, 1), blocks.flatten(0, 1))
-        rollouts = rollouts.reshape(*views.shape[:2], *rollouts.shape[1:])  # (n, 1 + v, H, dim)
+        blocks = torch.from_numpy(bench.anchors.action_blocks[slice(*rows)])  # (n, h+H-1, width)
+        rollouts = bench.rollout(views, blocks[:, None])  # (n, 1 + v, H, dim)
         steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
-        repeats = self.spec.protocol.draws // steps.shape[1]
+        repeats = protocol.draws // steps.shape[1]
         measured = ShardRecord.measured(
             self.spec,
             steps.repeat_interleave(repeats, dim=1),  # (n, M, H)
@@ -170,12 +162,12 @@ class CheckpointMeasurement:
         if not fit:
             return measured
         errors = shard_errors(
-            self.anchors,
+            bench.anchors,
             clean,
             rollouts[:, 0],
             start=rows[0],
             stop=fit,
-            rollout=self._rollout,
+            rollout=bench.rollout,
             at_once=rollouts.shape[1],
         )
         return replace(measured, errors=errors)
@@ -184,15 +176,12 @@ class CheckpointMeasurement:
         """Judge whether the model predicts the anchors; None where errors were not measured."""
 
         def encode(anchors: Anchors, rows: range) -> Tensor:
-            frames = range(anchors.history + anchors.horizon)
-            return replace(self, anchors=anchors).encoded(rows, frames)
+            history, future = anchors.history, range(anchors.horizon)
+            changed = replace(bench, anchors=anchors)
+            return changed.encode(rows.start, rows.stop, history=history, future=future).clean
 
-        options = self.spec.evidence
-        return check_fit(self.anchors, record.errors, options, encode, self._rollout)
-
-    def _rollout(self, histories: Tensor, blocks: Tensor) -> Tensor:
-        mode = self.spec.numeric_mode
-        return self.engine.rollout(self.model, histories, blocks, self.context, mode)
+        bench, options = self.bench, self.spec.evidence
+        return check_fit(bench.anchors, record.errors, options, encode, bench.rollout)
 
     def different_state_distances(
         self, record: ShardRecord, partner: Int64[np.ndarray, "n"]
@@ -203,18 +192,19 @@ class CheckpointMeasurement:
         the actions a_i; of past blocks it keeps its own, or takes the anchor's too, as the protocol
         says.
         """
-        anchors, protocol, count = self.anchors, self.spec.protocol, self.anchors.count
+        anchors, protocol = self.bench.anchors, self.spec.protocol
+        count = anchors.count
         weights = consistency.horizon_weights(protocol.weights, protocol.horizon)
         own_past = anchors.history - 1 if protocol.partner_past is PartnerPast.OWN else 0
         # A skipped anchor rolls beside itself, so that batches have one shape; its row is ignored.
         other = np.where(partner < 0, np.arange(count), partner)
         distances = np.empty(count)
-        size = min(SEPARATED_ANCHORS, held_rows(self.model.card, protocol.horizon) // 2)
-        for start in range(0, count, max(1, size)):
-            own = slice(start, start + max(1, size))
+        latents = 2 * protocol.horizon
+        for rows in self.bench.pieces(0, count, latents, SEPARATED_ANCHORS):
+            own = slice(*rows)
             blocks = torch.from_numpy(anchors.action_blocks[own])  # (m, h + H - 1, width)
             past_blocks = torch.from_numpy(anchors.action_blocks[other[own], :own_past])
-            rollouts = self._rollout(
+            rollouts = self.bench.rollout(
                 self._histories(record, np.concatenate([np.arange(count)[own], other[own]])),
                 torch.cat([blocks, torch.cat([past_blocks, blocks[:, own_past:]], dim=1)]),
             )  # (2 m, H, dim)
@@ -231,29 +221,21 @@ class CheckpointMeasurement:
         """Return latents of anchors' histories, (m, h, dim), encoded again where not kept."""
         if record.history_latents.size:
             return torch.from_numpy(record.history_latents[rows])
-        kept = range(self.anchors.history)
-        return torch.cat([self.encoded(range(row, row + 1), kept) for row in rows.tolist()])
-
-    def encoded(self, rows: range, frames: Sequence[int]) -> Tensor:
-        """Return latents (rows, frames, dim) of these kept frames of the anchors."""
-        return self._encoder(frames).encode(rows.start, rows.stop, self.context).clean
-
-    def _encoder(self, frames: Sequence[int], views: PerturbationSet = NO_VIEWS) -> AnchorEncoder:
-        mode = self.spec.numeric_mode
-        return AnchorEncoder(self.engine, self.model, mode, self.anchors, frames, views)
+        h = self.bench.anchors.history
+        return torch.cat(
+            [self.bench.encode(row, row + 1, history=h).clean for row in rows.tolist()]
+        )
 
     def with_endpoints(self, record: ShardRecord) -> ShardRecord:
         """Return the record with the latents of the anchors' endpoints, where it has none."""
         if record.endpoint_latents.size:
             return record
-        exact, count = self.spec.numeric_mode is NumericMode.FP64, self.anchors.count
-        last = self.anchors.history + self.spec.protocol.horizon - 1
-        size = held_rows(self.model.card, 1)
-        found = np.empty((count, self.model.card.latent_dim), np.float64 if exact else np.float32)
-        for start in range(0, count, size):
-            rows = range(start, min(start + size, count))
-            found[start : start + size] = self.encoded(rows, [last])[:, 0].numpy()
-        return replace(record, endpoint_latents=found)
+        last, pieces = [self.spec.protocol.horizon - 1], self.bench.pieces
+        found = [
+            self.bench.encode(*rows, history=0, future=last).clean[:, 0].numpy()
+            for rows in pieces(0, self.bench.anchors.count, 1)
+        ]
+        return replace(record, endpoint_latents=np.concatenate(found))
 
     def rounding_floor(self, record: ShardRecord) -> float | None:
         """Return raw IR below which the network's rounding leaves it fewer than two digits.
@@ -266,11 +248,12 @@ class CheckpointMeasurement:
         other type has no room in memory, or its radii are not finite or, in float32, mostly error:
         the score stands without its floor.
         """
-        if not isinstance(self.model, Widens):
+        bench = self.bench
+        if not isinstance(bench.model, Widens):
             return None
-        exact = self.spec.numeric_mode is NumericMode.FP64
+        exact = bench.mode is NumericMode.FP64
         mode = NumericMode.FP32 if exact else NumericMode.FP64
-        other = replace(self, spec=replace(self.spec, numeric_mode=mode))
+        other = replace(self, bench=replace(bench, mode=mode))
         mean_radius = torch.from_numpy(record.draw_radius).mean(dim=1)
         deciding = screening.deciding_anchors(mean_radius, self.spec.protocol.quantile)
         try:
@@ -282,6 +265,6 @@ class CheckpointMeasurement:
         except ResourceExhausted as error:
             worst, why = math.nan, error.message
         if not math.isfinite(worst):
-            log.warning("rounding_floor_not_measured", digest=self.model.card.digest, why=why)
+            log.warning("rounding_floor_not_measured", digest=bench.model.card.digest, why=why)
             return None
         return FLOOR_ERRORS * worst * (FP64_TO_FP32 if exact else 1.0)

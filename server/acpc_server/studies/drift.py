@@ -14,15 +14,15 @@ from acpc.contract import DestroyedActions, DriftStudy, Identity, released_futur
 from jaxtyping import Float32, Int64
 from torch import Tensor
 
-from acpc_server.encoding import distinct_views
+from acpc_server.encoding import Bench, distinct_views
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import consistency, keyed_generator
-from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import (
-    Bench,
+    Needs,
     StudyMeasurement,
     StudyTable,
+    rollout_latents,
     view_columns,
     views_each,
 )
@@ -150,44 +150,48 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
             self._partners = swapped_partners(trajectories, study.seed)
 
     @classmethod
-    def set_horizon(cls, study: DriftStudy) -> int:
+    def needs(cls, study: DriftStudy, card: ModelCard) -> Needs:
         """Whole windows are destroyed with the block that leaves their last frame.
 
-        They have as many frames as the released code's windows.
+        They have as many frames as the released code's windows. The result has fourteen columns a
+        view, and the unchanged view's ACPC.
         """
-        whole = study.destroyed is DestroyedActions.WINDOW
-        return released_future_frames(study.horizon) + 1 if whole else 0
+        views, whole = views_each(study), study.destroyed is DestroyedActions.WINDOW
+        return Needs(
+            card.history,
+            study.horizon,
+            latents=rollout_latents(study, card),
+            result_bytes=8 * (14 * views + 1),
+            set_horizon=released_future_frames(study.horizon) + 1 if whole else 0,
+        )
 
     @classmethod
-    def result_bytes(cls, study: DriftStudy, card: ModelCard) -> int:
-        """Fourteen columns a view, and the unchanged view's ACPC."""
-        return 8 * (14 * views_each(study) + 1)
-
-    @classmethod
-    def check(cls, study: DriftStudy, card: ModelCard, spec: StudySpec) -> None:
+    def check(cls, spec: StudySpec, card: ModelCard) -> None:
         """Groups need trajectories, of which there is one an anchor at most."""
-        super().check(study, card, spec)
+        super().check(spec, card)
+        study = spec.study
+        assert isinstance(study, DriftStudy)  # noqa: S101 - its kind
         if spec.anchors.count < study.groups:
             raise InvalidArgument(
-                "groups",
+                "drift.groups",
                 f"{study.groups} groups need as many trajectories, and {spec.anchors.count} "
                 "anchors come from no more than one each; ask for fewer groups or for more anchors",
             )
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
+    def measure(self, start: int, stop: int) -> StudyTable:
         """Rows of anchors [start, stop), anchor-major.
 
         Raises RuntimeError: A row breaks Prop. target-free-error-drift, or the unchanged view is
         changed: the code is wrong.
         """
         study, bench, h = self._study, self._bench, self._history
-        encoder = bench.encoder(h, range(study.horizon), self._plan)
-        latents = encoder.encode(start, stop, context)
+        future = range(study.horizon)
+        latents = bench.encode(start, stop, history=h, future=future, views=self._plan)
         history, observed = latents.clean[:, :h], latents.clean[:, None, h:]
         histories = torch.cat([history[:, None], latents.views], dim=1)  # (n, 1 + views, h, dim)
         blocks = torch.from_numpy(self._actions(range(start, stop)))  # (n, 4, h + H - 1, width)
         recorded, *destroyed = (
-            bench.rollout(histories, blocks[:, None, kind], context) for kind in range(4)
+            self.rollout(histories, blocks[:, None, kind]) for kind in range(4)
         )  # each (n, 1 + views, H, dim)
         steps = consistency.step_distances(recorded[:, :1], recorded[:, 1:])  # (n, views, H)
         acpc = consistency.acpc(steps, self._weights)  # (n, views)
@@ -203,7 +207,7 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
             clean_error,
             perturbed_error,
             horizon=study.horizon,
-            dim=bench.checkpoint.model.card.latent_dim,
+            dim=bench.model.card.latent_dim,
         )
         if bool((drift > bound).any()):
             raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")

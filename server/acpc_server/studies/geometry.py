@@ -6,11 +6,16 @@ import numpy as np
 import torch
 from acpc.contract import GeometryStudy
 
-from acpc_server.encoding import distinct_views
+from acpc_server.encoding import Bench, distinct_views
 from acpc_server.models import ModelCard
 from acpc_server.numerics import local_geometry, screening
-from acpc_server.scheduling import RequestContext
-from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable, views_each
+from acpc_server.studies.measurement import (
+    Needs,
+    StudyMeasurement,
+    StudyTable,
+    rollout_latents,
+    views_each,
+)
 from acpc_server.studies.spec import views_of
 
 SPACES = ("encoder", "rollout")
@@ -28,20 +33,22 @@ class GeometryMeasurement(StudyMeasurement[GeometryStudy]):
         self._plan = views_of(study)
 
     @classmethod
-    def result_bytes(cls, study: GeometryStudy, card: ModelCard) -> int:
-        """Seven columns, the representations of either space, and the observed frames."""
+    def needs(cls, study: GeometryStudy, card: ModelCard) -> Needs:
+        """The result: seven columns, representations of either space, and the observed frames."""
         observed = study.motion * (8 + 4 * card.latent_dim * (study.horizon + 1))
-        return 8 * 7 + 2 * 4 * card.latent_dim * (1 + views_each(study)) + observed
+        spaces = 2 * 4 * card.latent_dim * (1 + views_each(study))
+        held = rollout_latents(study, card)
+        return Needs(card.history, study.horizon, held, 8 * 7 + spaces + observed)
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
+    def measure(self, start: int, stop: int) -> StudyTable:
         """Representations of anchors [start, stop)."""
         bench, study = self._bench, self._study
         future = range(study.horizon) if study.motion else ()
-        latents = bench.encoder(self._history, future, self._plan).encode(start, stop, context)
+        latents = bench.encode(start, stop, history=self._history, future=future, views=self._plan)
         clean = latents.clean[:, : self._history]
         histories = torch.cat([clean[:, None], latents.views], dim=1)
         blocks = torch.from_numpy(bench.blocks(self._history, study.horizon)[start:stop])
-        rollouts = bench.rollout(histories, blocks[:, None], context)  # (n, 1 + views, H, dim)
+        rollouts = self.rollout(histories, blocks[:, None])  # (n, 1 + views, H, dim)
         found = {"encoder": histories[:, :, -1].numpy(), "rollout": rollouts[:, :, -1].numpy()}
         columns = {"anchor": bench.anchors.anchor_ids[start:stop]}
         arrays = {

@@ -18,17 +18,17 @@ from acpc.contract import (
 from acpc_server.encoding import (
     AnchorJobKind,
     AnchorSetSource,
+    Bench,
     check_latents,
     receipt_from_json,
 )
-from acpc_server.engine import held_rows, require_mode
+from acpc_server.engine import require_mode
 from acpc_server.errors import InvalidArgument, below
 from acpc_server.jobs import Json, Step
-from acpc_server.models import ModelCard
 from acpc_server.scheduling import RequestContext
 from acpc_server.studies.drift import DriftMeasurement
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
+from acpc_server.studies.measurement import Needs, StudyMeasurement, StudyTable
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from acpc_server.studies.spec import StudySpec
@@ -58,19 +58,19 @@ class StudyJobKind(AnchorJobKind):
         model, study, kind = self.loaded(spec.checkpoint).model, spec.study, _measures(spec)
         card = model.card
         require_mode(spec.numeric_mode, self.engine.device, model)
-        kind.check_request(spec, card)
-        held, needed = "the views of one anchor", kind.latents_each(study, card)
+        kind.check(spec, card)
+        needs, held = kind.needs(study, card), "the views of one anchor"
         with below(study.kind):
-            check_latents(self.engine, model, spec.numeric_mode, needed, kind.repeated, held)
-            found = spec.anchors.count * kind.result_bytes(study, card)
+            asked = self.engine, model, spec.numeric_mode
+            check_latents(*asked, needs.latents, kind.repeated, held)
+            found = spec.anchors.count * needs.result_bytes
             if found > RESULT_BYTES:
                 wrong = f"the result would hold {found} bytes, over {RESULT_BYTES}; ask for fewer "
                 raise InvalidArgument(kind.repeated, f"{wrong}of them, or for fewer anchors")
-            kind.check(study, card, spec)
-        history, horizon = kind.window(study, card)
+        horizon = needs.horizon
         if isinstance(spec.anchors, AnchorSetSource):
-            horizon = max(horizon, kind.set_horizon(study))
-        self.readers.check(spec.anchors, card, history=history, horizon=horizon, exact=False)
+            horizon = max(horizon, needs.set_horizon)
+        self.readers.check(spec.anchors, card, history=needs.history, horizon=horizon, exact=False)
 
     def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
         """Return the request and the progress of a study."""
@@ -91,34 +91,36 @@ class StudyJobKind(AnchorJobKind):
         opened = step("reading anchors", lambda: self._open(spec, stamp, context))
 
         def measure(rows: tuple[int, int]) -> Json:
-            measurement, card = self._measurement(spec, opened), self._card(spec)
-            size = held_rows(card, measurement.latents_each(spec.study, card))
-            runs = [(start, min(start + size, rows[1])) for start in range(*rows, size)]
-            return StudyTable.join([measurement.measure(*run, context) for run in runs]).to_json()
+            bench = self._bench(spec, opened, context)
+            measurement = _measures(spec)(bench, spec.study)
+            runs = bench.pieces(*rows, self._needs(spec).latents)
+            return StudyTable.join([measurement.measure(*run) for run in runs]).to_json()
 
         measured = step.each(f"measuring {spec.study.kind}", measure, spec.shards())
         parts = [StudyTable.from_json(part) for part in measured]
-        measurement = self._measurement(spec, opened)
-        table = measurement.conclude(StudyTable.join(parts))
-        read = self._card(spec).weights_read
+        bench = self._bench(spec, opened, context)
+        table = _measures(spec)(bench, spec.study).conclude(StudyTable.join(parts))
+        read = bench.model.card.weights_read
         receipt = spec.receipt(opened["digest"], self.engine.device, read)
         return {**table.to_json(), "receipt": receipt.to_dict()}
 
-    def _card(self, spec: StudySpec) -> ModelCard:
-        return self.loaded(spec.checkpoint).model.card
+    def _needs(self, spec: StudySpec) -> Needs:
+        return _measures(spec).needs(spec.study, self.loaded(spec.checkpoint).model.card)
 
     def _open(self, spec: StudySpec, stamp: str, context: RequestContext) -> Json:
-        history, horizon = _measures(spec).window(spec.study, self._card(spec))
+        needs = self._needs(spec)
+        history, horizon = needs.history, needs.horizon
         with context.phase("read"):
             _, identity = self.readers.open(
                 spec.anchors, stamp, history=history, horizon=horizon, check=context.check
             )
         # Rejects anchors that the study cannot use.
-        self._measurement(spec, identity)
+        _measures(spec)(self._bench(spec, identity, context), spec.study)
         return identity
 
-    def _measurement(self, spec: StudySpec, opened: Json) -> StudyMeasurement[Any]:
-        history, horizon = _measures(spec).window(spec.study, self._card(spec))
-        anchors = self.readers.reopen(spec.anchors, opened, history=history, horizon=horizon)
-        bench = Bench(self.engine, self.loaded(spec.checkpoint), anchors, spec.numeric_mode)
-        return _measures(spec)(bench, spec.study)
+    def _bench(self, spec: StudySpec, opened: Json, context: RequestContext) -> Bench:
+        needs, loaded = self._needs(spec), self.loaded(spec.checkpoint)
+        anchors = self.readers.reopen(
+            spec.anchors, opened, history=needs.history, horizon=needs.horizon
+        )
+        return Bench(self.engine, loaded, anchors, spec.numeric_mode, context)

@@ -10,17 +10,18 @@ from acpc.contract import CostReduction, NumericMode, PairedPlans, PlannerMoment
 from torch import Tensor
 
 from acpc_server.encoding import (
+    Bench,
     EncodedHistories,
     View,
     check_predictions,
     distinct_views,
 )
+from acpc_server.errors import below
 from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history
 from acpc_server.numerics import cost_bounds
-from acpc_server.scheduling import RequestContext
 from acpc_server.studies.measurement import (
-    Bench,
+    Needs,
     StudyMeasurement,
     StudyTable,
     view_columns,
@@ -39,36 +40,35 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
         self._views = distinct_views(self._plan)
 
     @classmethod
-    def window(cls, study: PlannerStudy, card: ModelCard) -> tuple[int, int]:
-        """Return the study's history and the steps to its goal, the frames of one window."""
-        return study.history, goal_offset(study)
+    def needs(cls, study: PlannerStudy, card: ModelCard) -> Needs:
+        """Its window is the study's history and the steps to its goal.
+
+        Plans are predicted apart, in pieces. The result has 17 columns a view, and four arrays over
+        iterations.
+        """
+        views = views_each(study)
+        held = (1 + views) * (card.history + 1)
+        written = 8 * (17 + 4 * study.budget.iterations) * views
+        return Needs(study.history, goal_offset(study), held, written)
 
     @classmethod
-    def latents_each(cls, study: PlannerStudy, card: ModelCard) -> int:
-        """Count the latents of one anchor's views; plans are predicted apart, in pieces."""
-        return (1 + views_each(study)) * (card.history + 1)
-
-    @classmethod
-    def result_bytes(cls, study: PlannerStudy, card: ModelCard) -> int:
-        """Count the bytes of one anchor: 17 columns a view, and four arrays over iterations."""
-        return 8 * (17 + 4 * study.budget.iterations) * views_each(study)
-
-    @classmethod
-    def check(cls, study: PlannerStudy, card: ModelCard, spec: StudySpec) -> None:
+    def check(cls, spec: StudySpec, card: ModelCard) -> None:
         """Refuse a checkpoint that takes less history than the study wants."""
-        super().check(study, card, spec)
-        check_history(card, study.history)
+        super().check(spec, card)
+        assert isinstance(spec.study, PlannerStudy)  # noqa: S101 - its kind
+        with below("planner"):
+            check_history(card, spec.study.history)
 
-    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
+    def measure(self, start: int, stop: int) -> StudyTable:
         """Rows of anchors [start, stop), anchor-major."""
         bench, study = self._bench, self._study
-        goal = goal_offset(study) - 1
-        latents = bench.encoder(study.history, (goal,), self._plan).encode(start, stop, context)
+        history, goal = study.history, (goal_offset(study) - 1,)
+        latents = bench.encode(start, stop, history=history, future=goal, views=self._plan)
         check_predictions(latents.clean, latents.views)
         now, wide = bench.anchors.history, latents.clean
         if self._widens:
-            exact = replace(bench, mode=NumericMode.FP64).encoder(study.history, (goal,))
-            wide = exact.encode(start, stop, context).clean
+            exact = replace(bench, mode=NumericMode.FP64)
+            wide = exact.encode(start, stop, history=history, future=goal).clean
         parts = []
         for row in range(stop - start):
             encoded = EncodedHistories(
@@ -76,21 +76,19 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
             )
             frames = bench.anchors.read_frames(start + row, start + row + 1)[0]
             cem = self._cem(start + row, frames[now - study.history : now].copy(), encoded)
-            plans = cem.run(context)
+            plans = cem.run(bench.context)
             # 0 where a pool is a single choice, to which the gap tends as a run converges.
             gaps = np.array([gaps.top1 if gaps.top1 < np.inf else 0.0 for gaps in plans.clean_gaps])
             if self._widens:
-                gaps = self._exact_gaps(start + row, cem.leaders, wide[row], context)
+                gaps = self._exact_gaps(start + row, cem.leaders, wide[row])
             parts.append(self._rows(start + row, plans, gaps))
         return StudyTable.join(parts)
 
     @property
     def _widens(self) -> bool:
-        return isinstance(self._bench.checkpoint.model, Widens)
+        return isinstance(self._bench.model, Widens)
 
-    def _exact_gaps(
-        self, anchor: int, leaders: list[Tensor], latents: Tensor, context: RequestContext
-    ) -> np.ndarray:
+    def _exact_gaps(self, anchor: int, leaders: list[Tensor], latents: Tensor) -> np.ndarray:
         """Gaps of the clean pools in float64, where float32 leaves a small one few digits.
 
         Of the ``leaders`` of each pool, the choices whose costs are lowest in float32.
@@ -99,9 +97,12 @@ class PlannerMeasurement(StudyMeasurement[PlannerStudy]):
         past = torch.from_numpy(self._bench.blocks(study.history, 0)[anchor])
         blocks = torch.cat([past.expand(*pools.shape[:2], -1, -1), pools], dim=2)
         bench = replace(self._bench, mode=NumericMode.FP64)
-        rolled = bench.rollout(latents[: study.history], blocks, context)[:, :, -1]
+        rolled = bench.rollout(latents[: study.history], blocks)
+        check_predictions(rolled)
         mean = study.cost_reduction is CostReduction.MEAN
-        costs = cost_bounds.goal_costs(rolled, latents[-1], reduction="mean" if mean else "sum")
+        costs = cost_bounds.goal_costs(
+            rolled[:, :, -1], latents[-1], reduction="mean" if mean else "sum"
+        )
         ordered = costs.sort().values.numpy()
         gaps: np.ndarray = ordered[:, 1] - ordered[:, 0]
         return gaps

@@ -10,13 +10,13 @@ import torch
 from acpc.contract import DIRECTIONS, NumericMode, SensitivityStudy
 from torch import Tensor
 
-from acpc_server.encoding import check_predictions, read_inputs
+from acpc_server.encoding import Bench, check_predictions, read_inputs
 from acpc_server.engine import frames_per_call
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.models import ModelCard
 from acpc_server.numerics import horizon_weights, local
-from acpc_server.scheduling import Priority, RequestContext
-from acpc_server.studies.measurement import Bench, StudyMeasurement, StudyTable
+from acpc_server.scheduling import Priority
+from acpc_server.studies.measurement import Needs, StudyMeasurement, StudyTable
 from acpc_server.studies.spec import StudySpec
 
 JACOBIAN, DIFFERENCE = 0, 1
@@ -34,8 +34,8 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
     repeated = "probes"
 
     @classmethod
-    def check_request(cls, spec: StudySpec, card: ModelCard) -> None:
-        """Derivatives are of pixels alone, in float32."""
+    def check(cls, spec: StudySpec, card: ModelCard) -> None:
+        """Derivatives are of pixels alone, in float32; there are no views to check."""
         if spec.numeric_mode is not NumericMode.FP32:
             raise InvalidArgument(
                 "numeric_mode",
@@ -49,28 +49,20 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
             )
 
     @classmethod
-    def latents_each(cls, study: SensitivityStudy, card: ModelCard) -> int:
-        """Count the latents of an anchor: history and rollout, with tangents and moved twins."""
-        return 4 * (card.history + study.horizon)
+    def needs(cls, study: SensitivityStudy, card: ModelCard) -> Needs:
+        """Latents of history and rollout, with tangents and moved twins; 4 columns of 2 methods."""
+        held = 4 * (card.history + study.horizon)
+        return Needs(card.history, study.horizon, held, 8 * 4 * 2 * study.probes)
 
-    @classmethod
-    def result_bytes(cls, study: SensitivityStudy, card: ModelCard) -> int:
-        """Count the bytes of an anchor: four columns a probe and method."""
-        return 8 * 4 * 2 * study.probes
-
-    @classmethod
-    def check(cls, study: SensitivityStudy, card: ModelCard, spec: StudySpec) -> None:
-        """There are no views to check."""
-
-    def measure(self, start: int, stop: int, context: RequestContext) -> StudyTable:
+    def measure(self, start: int, stop: int) -> StudyTable:
         """Rows of anchors [start, stop): anchor-major, then by method, then by probe."""
         bench, h, probes = self._bench, self._history, self._study.probes
         now, n = bench.anchors.history, stop - start
-        model = bench.checkpoint.model
+        model, context = bench.model, bench.context
         with context.phase("read"):
             clean = read_inputs(bench.anchors, range(start, stop), range(now - h, now), model)
         blocks = torch.from_numpy(bench.blocks(h, self._study.horizon)[start:stop])
-        still = self._predict(clean, blocks, context)  # (n, H, dim)
+        still = self._predict(clean, blocks)  # (n, H, dim)
         norms: tuple[list[Tensor], list[Tensor]] = [], []
         # Probes are as large as the history: only a device call's worth is there at a time.
         size, step = model.card.image_size, self._study.step
@@ -84,7 +76,7 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
             tangents = bench.engine.rollout_tangent(model, frames, signs, actions, context)
             check_predictions(tangents)
             norms[JACOBIAN].append(local.squared_norm(tangents, self._weights))
-            moved = self._predict(frames + step * normals, actions, context)
+            moved = self._predict(frames + step * normals, actions)
             difference = local.finite_difference(still[anchor], moved, self._weights, step)
             norms[DIFFERENCE].append(difference)
         by_method = torch.stack([torch.cat(part).reshape(n, probes) for part in norms], dim=1)
@@ -123,7 +115,7 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
         name = f"{DIRECTIONS}{self._study.directions}"
         read = self._bench.anchors.read(name, first, last + 1)
         rows = read[(anchors - first).numpy(), probes.numpy()][:, -self._history :]
-        size = self._bench.checkpoint.model.card.image_size
+        size = self._bench.model.card.image_size
         found = local.given_probe(torch.from_numpy(rows), size)
         lost = (~found.flatten(1).any(dim=1)).nonzero().flatten()
         if len(lost):
@@ -136,10 +128,8 @@ class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):
             )
         return found
 
-    def _predict(self, frames: Tensor, blocks: Tensor, context: RequestContext) -> Tensor:
+    def _predict(self, frames: Tensor, blocks: Tensor) -> Tensor:
         """Rollouts (n, H, dim) of histories (n, h, 3, height, width)."""
         bench = self._bench
-        latents = bench.engine.encode(
-            bench.checkpoint.model, frames.flatten(0, 1), context, bench.mode
-        )
-        return bench.rollout(latents.reshape(*frames.shape[:2], -1), blocks, context)
+        latents = bench.engine.encode(bench.model, frames.flatten(0, 1), bench.context, bench.mode)
+        return self.rollout(latents.reshape(*frames.shape[:2], -1), blocks)

@@ -1,6 +1,5 @@
 """The record's file: a disk that is full, and a copy of it taken while jobs run."""
 
-import queue
 import shutil
 import sqlite3
 import sys
@@ -8,14 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from acpc_server.errors import FailedPrecondition, ResourceExhausted
+from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobFilter, JobService, JobState
 from acpc_server.jobs.record import Record
 from counting_jobs import counting_plan
 from job_desk import SHORT, Desk, ended
 from sqlalchemy import event
 from sqlalchemy.pool import Pool
-from waiting import GENEROUS_SECONDS, wait_until
+from waiting import wait_until
 
 pytestmark = [pytest.mark.process, pytest.mark.edge]
 
@@ -53,11 +52,11 @@ def disk(tmp_path: Path) -> Iterator[Pages]:
     made.close()
 
 
-def submit_until_refused(service: JobService) -> ResourceExhausted:
+def submit_until_refused(service: JobService) -> Unavailable:
     for _ in range(500):
         try:
             service.submit(BULKY, "")
-        except ResourceExhausted as error:
+        except Unavailable as error:
             return error
     pytest.fail("the disk is not full")
 
@@ -73,17 +72,14 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Pages) -> None:
         disk.fill()
         refused = submit_until_refused(service)
         desk.kind.held_at = None
-        assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_FULL", True)
+        assert (refused.reason, bool(refused.retry_after)) == ("JOB_RECORD_AWAY", True)
         assert "disk" in refused.message
         away = desk.metrics.registry.get_sample_value
         wait_until(lambda: away("acpc_job_record_away") == 1, "nobody is told")
         wait_until(lambda: not desk.counted().get("running"), "the job goes on without a record")
         assert "failed" not in desk.counted(), "what cannot be recorded is no failure of the job"
         assert service.get(done.job_id).result == done.result
-        told: queue.Queue[object] = queue.Queue()
-        following = service.follow(running, told.put)
-        found = told.get(timeout=GENEROUS_SECONDS)
-        following.stop()
+        found = service.look([running])[running]
         assert isinstance(found, Job)
         assert (found.job_id, found.state) == (running, JobState.RUNNING)
         assert running in [job.job_id for job in service.list(0, 500)]

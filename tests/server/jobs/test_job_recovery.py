@@ -1,20 +1,19 @@
-"""Jobs that nobody runs, faults of a job or its host, names that are taken, a sick database."""
+"""Jobs that nobody runs, faults of a job or its host, a sick database."""
 
 import errno
 import sqlite3
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
-from acpc_server.jobs import Job, JobState, run, runner
-from acpc_server.jobs.lease import Hosts, StateFolder
-from acpc_server.jobs.record import Record
+from acpc_server.jobs import Job, JobState, LeaseTerms, run, runner
+from acpc_server.jobs.lease import StateFolder
 from counting_jobs import Counting, CountingPlan, counting_plan
-from job_desk import LONG, SHORT, TERMS, Desk, ended
+from job_desk import LONG, SHORT, Desk, ended
 from postgres_server import PostgresServer
 from waiting import wait_until
 
@@ -34,11 +33,11 @@ def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
 
 
 def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
-    service = desk.started(executor_id="here")
+    service = desk.started()
     blocker = service.submit(LONG, "").job_id
     wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
     dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
-    hand_over(desk, dropped, "here")
+    hand_over(desk, dropped, (desk.folder / "name").read_text().strip())
     hand_over(desk, orphan, "never-seen")
     assert service.get(orphan).state is service.get(dropped).state is JobState.RUNNING
     for job_id in (dropped, orphan):
@@ -49,21 +48,32 @@ def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
         assert ended(service, job_id).state is JobState.SUCCEEDED
 
 
-def test_a_service_whose_name_is_taken_says_so_once(desk: Desk) -> None:
-    evicted: list[float] = []
-    service = desk.service(executor_id="here", on_evicted=lambda: evicted.append(time.monotonic()))
-    service.start()
-    record = Record(desk.url)
-    hosts = Hosts(record)
-    wait_until(lambda: hosts.read()["here"].beat > 0)
-    successor = replace(hosts.read()["here"], session="another process")
-    wait_until(lambda: hosts.enter(successor, hosts.read()["here"]))
-    wait_until(lambda: bool(evicted))
-    time.sleep(3 * TERMS.heartbeat)
-    assert len(evicted) == 1
-    service.stop()
-    assert hosts.read()["here"].session == "another process", "its place is left alone"
-    record.close()
+def test_jobs_of_the_folder_s_last_server_and_of_one_that_left_need_no_lease(either: Desk) -> None:
+    """The lock on the folder proves that the last one is dead, whatever name it had."""
+    patient = LeaseTerms(heartbeat=0.1, lease=3600.0)
+    first = either.started(terms=patient)
+    name = (either.folder / "name").read_text().strip()
+    blocker = first.submit(LONG, "").job_id
+    wait_until(lambda: first.get(blocker).state is JobState.RUNNING)
+    first.stop()
+    (other := either.folder / "other").mkdir()
+    (other / "name").write_text("none-such\n")
+    second = either.started(state_dir=other, terms=patient)
+    wait_until(lambda: second.get(blocker).attempts == 2)
+    assert (other / "name").read_text().strip() not in (name, "none-such")
+
+
+def test_a_server_that_was_killed_is_known_by_its_folder(desk: Desk) -> None:
+    patient = LeaseTerms(heartbeat=0.1, lease=3600.0)
+    first = desk.started(terms=patient)
+    blocker = first.submit(LONG, "").job_id
+    wait_until(lambda: first.get(blocker).state is JobState.RUNNING)
+    orphan = first.submit(SHORT, "").job_id
+    hand_over(desk, orphan, "the-killed")
+    first.cancel(blocker)
+    first.stop()
+    (desk.folder / "name").write_text("the-killed\n")
+    assert ended(desk.started(terms=patient), orphan).state is JobState.SUCCEEDED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,26 +209,6 @@ def test_a_job_that_no_host_can_bear_is_given_up(
     assert done.attempts == most + 2
 
 
-def test_a_state_folder_whose_name_was_lost_gets_another(tmp_path: Path) -> None:
-    (tmp_path / "name").touch()
-    folder = StateFolder(tmp_path)
-    name = folder.claim()
-    folder.release()
-    assert name
-    assert StateFolder(tmp_path).claim() == name
-
-
 def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
     with pytest.raises(FailedPrecondition, match="cannot use the state folder"):
         StateFolder(tmp_path / "none").claim()
-
-
-@pytest.mark.process
-def test_a_name_whose_holder_beats_is_refused_and_free_once_it_has_left(either: Desk) -> None:
-    first = either.started(executor_id="here")
-    (other := either.folder / "other").mkdir()
-    with pytest.raises(FailedPrecondition, match="--executor-id") as refused:
-        either.service(executor_id="here", state_dir=other).start()
-    assert refused.value.reason == "EXECUTOR_ID_TAKEN"
-    first.stop()
-    assert either.started(executor_id="here", state_dir=other).list(0, 1) == []

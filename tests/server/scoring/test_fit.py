@@ -12,7 +12,6 @@ from acpc.contract import CheckpointRef, FitOutcome, Outcome, to_plain
 from acpc_server.data import Anchors
 from acpc_server.engine import DeviceClient
 from acpc_server.models import FrozenWorldModel
-from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import score
 from acpc_server.scoring.fit import FIT_ANCHORS, foreign_rows
 from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
@@ -20,7 +19,7 @@ from fit_world import FAULTS, FitWorld
 from golden import WORLD
 from public_checkpoint import public_config
 from reference_model import ReferenceModel
-from score_specs import score_anchors, score_spec
+from score_specs import bench_of, score_anchors, score_spec
 
 COUNT, HISTORY, HORIZON = 67, 3, 4
 SPEC = score_spec(count=COUNT, draws=2, horizon=HORIZON)
@@ -35,7 +34,7 @@ def anchors() -> Anchors:
 def measured(
     engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors
 ) -> tuple[CheckpointMeasurement, ShardRecord]:
-    found = CheckpointMeasurement(engine, model, anchors, SPEC, RequestContext(Priority.JOB))
+    found = CheckpointMeasurement(bench_of(engine, model, anchors), SPEC)
     shards = [found.shard(rows, fit=True) for rows in SPEC.shards()]
     return found, ShardRecord.concatenate(shards)
 

@@ -26,14 +26,13 @@ from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenJepa, FrozenWorldModel
 from acpc_server.numerics.screening import invariance_radius
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.scoring import measuring, score
 from acpc_server.scoring.measuring import CheckpointMeasurement, ShardRecord
 from acpc_server.scoring.spec import ScoreSpec
 from float32_model import Float32Model
 from public_checkpoint import public_config
 from reference_model import ReferenceModel
-from score_specs import score_anchors, score_spec
+from score_specs import bench_of, score_anchors, score_spec
 
 COUNT, HISTORY, HORIZON, DRAWS, DIM = 23, 3, 4, 3, 16
 WEIGHTS = (0.4, 0.3, 0.2, 0.1)
@@ -48,9 +47,10 @@ def anchors() -> Anchors:
     return score_anchors(plan())
 
 
-def of(*given: Any) -> CheckpointMeasurement:
-    """The measurement of an engine, a model, anchors and a spec, by default in a new context."""
-    return CheckpointMeasurement(*given, *[RequestContext(Priority.JOB)][len(given) - 4 :])
+def of(
+    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
+) -> CheckpointMeasurement:
+    return CheckpointMeasurement(bench_of(engine, model, anchors, asked.numeric_mode), asked)
 
 
 def measured(

@@ -11,19 +11,17 @@ from acpc.contract import (
     DriftStudy,
     GaussianNoise,
     GeometryStudy,
-    NumericMode,
     PlannerStudy,
     SensitivityStudy,
 )
 from acpc_server.data import Anchors
-from acpc_server.engine import CachedCheckpoint, DeviceClient
+from acpc_server.encoding import Bench
+from acpc_server.engine import DeviceClient
 from acpc_server.errors import FailedPrecondition
 from acpc_server.interactive.paired_cem import CemBudget
-from acpc_server.models.folder import CheckpointEntry
 from acpc_server.numerics.local import gaussian_probe, rademacher_probe
 from acpc_server.numerics.pixels import IMAGENET_STD, to_model_input
 from acpc_server.perturb import perturb_frames
-from acpc_server.scheduling import Priority, RequestContext
 from acpc_server.studies.drift import (
     DriftMeasurement,
     destroyed_actions,
@@ -32,13 +30,13 @@ from acpc_server.studies.drift import (
     trajectory_groups,
 )
 from acpc_server.studies.geometry import GeometryMeasurement
-from acpc_server.studies.measurement import Bench
 from acpc_server.studies.planner import PlannerMeasurement
 from acpc_server.studies.sensitivity import SensitivityMeasurement
 from anchor_batches import anchors
 from hypothesis import given
 from hypothesis import strategies as st
 from plain_model import PlainModel
+from score_specs import bench_of
 
 N, HISTORY, HORIZON = 6, 3, 4
 SHIFTS = (GaussianNoise(sigma=0.05),)
@@ -47,13 +45,7 @@ SHIFTS = (GaussianNoise(sigma=0.05),)
 def bench(engine: DeviceClient, model: PlainModel) -> Bench:
     held = anchors(N, history=HISTORY, horizon=HORIZON, size=(8, 8), block=2)
     held = replace(held, anchor_ids=np.arange(10, 10 + N), trajectory_ids=np.arange(N))
-    entry = CheckpointEntry("plain", "weights.pt", 0, ())
-    checkpoint = CachedCheckpoint("plain", "weights.pt", model, entry)
-    return Bench(engine, checkpoint, Anchors(held), NumericMode.FP32)
-
-
-def context() -> RequestContext:
-    return RequestContext(Priority.JOB)
+    return bench_of(engine, model, Anchors(held))
 
 
 class Broken(PlainModel):
@@ -100,7 +92,7 @@ def test_a_model_that_is_broken_is_found_out(
     change: Callable[[torch.Tensor], torch.Tensor], reason: str, words: str | None,
 ) -> None:  # fmt: skip
     with pytest.raises(FailedPrecondition, match=words) as caught:
-        measurement(bench(engine, Broken(change)), study).measure(0, N, context())
+        measurement(bench(engine, Broken(change)), study).measure(0, N)
     assert caught.value.reason == reason
 
 
@@ -108,7 +100,7 @@ def test_a_model_of_channel_means_has_a_jacobian_known_by_hand(engine: DeviceCli
     """A step adds the same action to every history, so each row is |mean(v) / std|^2."""
     study = SensitivityStudy(probes=3, seed=4, horizon=HORIZON, step=0.01)
     measurement = SensitivityMeasurement(bench(engine, PlainModel()), study)
-    columns = measurement.conclude(measurement.measure(2, 5, context())).columns
+    columns = measurement.conclude(measurement.measure(2, 5)).columns
     wanted = [
         ((draw((HISTORY, 3, 8, 8), seed=4, anchor=anchor, probe=probe)[-1].mean(dim=(1, 2))
           / torch.tensor(IMAGENET_STD)).square().sum()).item()
@@ -126,7 +118,7 @@ def test_a_planner_of_channel_means_sees_one_displacement(engine: DeviceClient) 
     """Every candidate's prediction moves as its history does, so the quantiles are that move."""
     study = PlannerStudy(shifts=SHIFTS, budget=CemBudget(8, 3, 2, 2), goal_offset=HORIZON)
     tools = bench(engine, PlainModel())
-    table = PlannerMeasurement(tools, study).measure(1, 4, context())
+    table = PlannerMeasurement(tools, study).measure(1, 4)
     moves = []
     for row in range(1, 4):
         now = torch.from_numpy(tools.anchors.read_frames(row, row + 1)[0, HISTORY - 1 : HISTORY])
