@@ -66,6 +66,8 @@ _MODEL = (
     Quantity("latent width", "model.latent_dim"),
     Quantity("history", "model.history"),
     Quantity("action block width", "model.action_block_dim"),
+    Quantity("content", "content"),
+    Quantity("problem", "problem"),
 )
 _DATASETS = (
     Quantity("name", "name"),

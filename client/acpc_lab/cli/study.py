@@ -270,6 +270,5 @@ class Plot(Options):
 
     def __call__(self) -> None:
         held = bundle.read(self.folder)
-        drawn = bundle.draw(held, held.evidence())
-        for name in drawn.figures:
-            render.line(str(self.folder / name))
+        for path in bundle.draw(held, held.evidence()):
+            render.line(str(path))
