@@ -70,7 +70,10 @@ class AsyncCheckpoints(Resource):
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
-        """One checkpoint."""
+        """One checkpoint, with what its files hold, or why they are not whole.
+
+        The server reads them for it, once while they stay as they are.
+        """
         ref = requests.reference(checkpoint)
         return await self._call(methods.GET_CHECKPOINT, timeout, checkpoint=ref)
 

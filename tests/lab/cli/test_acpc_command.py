@@ -27,7 +27,7 @@ from job_counterparty import JobParty
 from score_scripts import NAME, SCORE
 from waiting import GENEROUS_SECONDS, wait_until
 
-SWEEP, WATCH = ["sweep", "run", "mine.yaml"], ["watch", "root", "--sweep", "gate.yaml"]
+SWEEP, WATCH = ["sweep", "run", "mine.yaml"], ["watch", "run/", "--sweep", "gate.yaml"]
 GO_ON = [
     (SCORE, (f"acpc show job {NAME} --wait", f"acpc cancel {NAME}")),
     (SWEEP, ("go on:      acpc sweep run mine.yaml",)),
