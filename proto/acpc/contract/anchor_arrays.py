@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from acpc.arrays import NDArray
-from acpc.contract.errors import ArgumentError
+from acpc.contract.errors import ArgumentError, below
 from acpc.contract.tensor import Array
 from acpc.contract.visual_changes import check_group
 
@@ -118,30 +118,18 @@ def check_arrays(
     Raises ArgumentError: Names ``history``, or an array's path followed by what :func:`check_array`
     names.
     """
-
-    def look(name: str, **known: int) -> None:
-        try:
-            check_array(name, arrays[name], known)
-        except ArgumentError as error:
-            raise error.below(path(name)) from error
-
-    look("frames")
+    with below(path("frames")):
+        check_array("frames", arrays["frames"], {})
     anchors, steps, height, width, _ = arrays["frames"].shape
     if not 1 <= history < steps:
         raise ArgumentError("history", f"found {history}; {steps} frames allow 1 to {steps - 1}")
     # States and labels of the last frame alone have no axis for it.
     each = "endpoint_states" in arrays and len(arrays["endpoint_states"].shape) == 3
-    for name in arrays:
-        look(
-            name,
-            anchors=anchors,
-            steps=steps,
-            history=history,
-            height=height,
-            width=width,
-            blocks=steps - 1,
-            horizon=(steps - history) * each,
-        )
+    of_frames = {"anchors": anchors, "steps": steps, "height": height, "width": width}
+    of_time = {"history": history, "blocks": steps - 1, "horizon": (steps - history) * each}
+    for name, array in arrays.items():
+        with below(path(name)):
+            check_array(name, array, of_frames | of_time)
 
 
 class Frames(Protocol):

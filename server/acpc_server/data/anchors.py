@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 from acpc.contract import (
+    CUT_BYTES,
     DIRECTIONS,
     SMALL_ARRAYS,
     AnchorArray,
@@ -25,8 +26,6 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 FRAMES = "frames"
 """The name by which frames are read, beside those of the ``extras``."""
 DIGEST_BYTES = 32
-CUT_BYTES = 2**23
-"""Frames read at a time, 8 MiB, where all are read."""
 
 
 Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]

@@ -44,6 +44,7 @@ class FileAnchors(Anchors):
         check: Callable[[], None],
     ) -> None:
         super().__init__(drawn.anchors)
+        del self._large[FRAMES]  # of a dataset that is about to be closed
         self.window_blocks, self.windows = drawn.window_blocks, drawn.windows
         self._rows, self._column = drawn.frames.rows, drawn.frames.column.name
         self._task, self._statistics = task, statistics

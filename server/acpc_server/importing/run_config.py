@@ -64,10 +64,10 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
     """
     for key, name in EVERYWHERE.items():
         numbers.add(name, lookup(tree, key), f"{origin}, {key}")
-    model = tree.get("model")
-    whole = isinstance(model, dict) and "encoder" in model
-    target = str(model.get("_target_", "")) if whole else ""
-    if target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
+    found = tree.get("model")
+    model: JsonObject = found if isinstance(found, dict) else {}
+    whole, target = "encoder" in model, str(model.get("_target_", ""))
+    if whole and target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
         raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
     for key, name in (TREE if whole else FLAT).items():
         numbers.add(name, _number(lookup(tree, key)), f"{origin}, {key}")

@@ -118,10 +118,10 @@ def test_another_format_is_named_with_what_converts_it(tmp_path: Path, name: str
     with pytest.raises(FailedPrecondition) as there:
         DatasetStore(tmp_path).fit(name, "tworoom", steps=4)
     upload = ["--target", "127.0.0.1:1", "--task", "tworoom"]
-    said = [
-        acpc_command("anchors")("upload", tmp_path / name, *upload, code=None).stderr,
-        acpc_command("init")(tmp_path / name, "--out", tmp_path / "t.yaml", code=1).stderr,
-    ]
+    said = [acpc_command("init")(tmp_path / name, "--out", tmp_path / "t.yaml", code=1).stderr]
+    if write is not packed:  # to upload, any file may hold arrays
+        answer = acpc_command("anchors")("upload", tmp_path / name, *upload, code=None)
+        said.append(answer.stderr)
     assert here.value.reason == there.value.reason == "DATASET_FORMAT"
     for words in (" ".join(it.split()) for it in (here.value.message, there.value.message, *said)):
         assert what.format(name) in words and name in words

@@ -10,8 +10,8 @@ import numpy as np
 import processes
 import public_formats
 import pytest
-from acpc.contract import SMALL_ARRAYS, AnchorSource
-from acpc.datasets import recognise
+from acpc.contract import SMALL_ARRAYS, AnchorSource, digest_of
+from acpc.datasets import FORMATS, recognise
 from acpc_server.data import DatasetStore
 from public_formats import WRITERS, drawn, episodes
 
@@ -54,7 +54,8 @@ def test_a_server_draws_the_same_anchors_from_its_own_file(written: Written) -> 
 
 @pytest.mark.parametrize("format", WRITERS)
 def test_the_format_is_told_by_what_lies_there(written: Written, format: str) -> None:
-    assert recognise(written.root / WRITERS[format][1]) == format
+    known = format if format in FORMATS else ""
+    assert recognise(written.root / WRITERS[format][1]) == known
 
 
 def test_what_its_codec_keeps_has_one_digest(written: Written) -> None:
