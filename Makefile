@@ -16,9 +16,9 @@ PAGES := '.[lab,docs]'
 BLOCKING := client/acpc_client/sync/client.py
 ALL := '.[lab,server,postgres,tracing,hdf5,lance,tsne,hub,lint,docs,dev]'
 SAID := torch, gRPC and some 60 packages that the demo runs on (half a minute from pip's cache)
-# Tests run in a process per core, each with one thread; those that wait for programs, in two. Unit
-# tests, which now and then leave a core idle, have half as many processes more. A file's tests stay
-# in one process, which starts their server once; the longest files begin first (tests/conftest.py).
+# Tests run in two processes per core, each with one thread, since many wait for programs; unit tests,
+# which now and then leave a core idle, in three of two cores. A file's tests stay in one process,
+# which starts their server once; the longest files begin first (tests/conftest.py).
 RUN_TESTS := $(BIN)/python -m pytest --maxprocesses 8
 PYTEST := $(RUN_TESTS) --dist loadfile --no-loadscope-reorder --numprocesses logical
 UNIT_TESTS := $(RUN_TESTS) --dist worksteal --numprocesses $(shell expr 3 '*' $$(getconf _NPROCESSORS_ONLN) / 2) -m unit
@@ -34,9 +34,10 @@ help: ## Show this list
 		awk 'BEGIN {FS = ":.*?## "}; {printf "  make %-16s %s\n", $$1, $$2}'
 
 # $(call add,WHAT,PACKAGES) adds what a target runs on to the one environment, and its stamp; nothing
-# where $(READY) has installed everything. Modules are compiled when they are first imported.
-INSTALL = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check \
-	--constraint constraints.txt
+# where $(READY) has installed everything. Modules are compiled when they are first imported. A uv in
+# the environment installs faster; it does not read pip's settings.
+INSTALL = $(if $(wildcard $(BIN)/uv),$(BIN)/uv pip install --python $(BIN)/python,$(BIN)/python \
+	-m pip install --no-compile --disable-pip-version-check) --quiet --constraint constraints.txt
 define add
 @test $(READY) -nt pyproject.toml -a $(READY) -nt constraints.txt || { \
 	test -x $(BIN)/pip || { $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
@@ -86,19 +87,19 @@ closed-loop-demo: $(DEMO) ## Plan through ten checkpoints, and set success besid
 BESIDE = mkdir -p build; $(MAKE) --no-print-directory --keep-going --jobs 2 tests checks; \
 	code=$$?; cat build/checks.log; exit $$code
 
-test: export TIERS := process and not slow and not nightly
+test: export TIERS := not slow and not nightly
 test: $(READY) ## Lint, type-check, build the docs, run the unit and process tests
 	@$(BESIDE)
 
-test-all: export TIERS := not unit and not nightly
+test-all: export TIERS := not nightly
 test-all: $(READY) ## Everything that test does, and the slow tests; COVERAGE=--cov for unmet lines
 	@$(BESIDE)
 
 test-fast: $(READY) ## Run the unit tests alone (a minute)
 	@$(UNIT_TESTS)
 
-tests: $(READY) ## Run the unit tests, then those of TIERS
-	@$(UNIT_TESTS) $(COVERAGE); unit=$$?; $(PYTEST) -m "$(TIERS)" && exit $$unit
+tests: $(READY) ## Run the tests of TIERS
+	@$(PYTEST) -m "$(TIERS)" $(COVERAGE)
 
 checks: $(READY) ## Lint, type-check and build the docs, into build/checks.log
 	@$(MAKE) --no-print-directory --keep-going lint types docs >build/checks.log 2>&1

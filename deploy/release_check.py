@@ -3,13 +3,15 @@
     make release-check
     python deploy/release_check.py --torch 2.13.0    the same, with this torch in every environment
     python deploy/release_check.py --python python3.13    the newest client under that Python
+    python deploy/release_check.py --newest    without the oldest dependencies, as for each commit
 
 The wheel is built from the sdist, as a packager would. Without constraints one environment gets the
 thin client, then the lab as well, and one the server: what a user gets today. Meanwhile a third
 gets the lower bound of every range in pyproject.toml. In both cases the server judges the demo's
 three checkpoints for `acpc score`, certifies a pool, answers a client, and the tests marked `edge`
-pass; those of standard services with a gRPC above the server's bound as well. PIP_* of the
-environment apply. Ends within 30 minutes and leaves nothing behind.
+pass; those of standard services with a gRPC above the server's bound as well. uv installs where it
+lies beside this Python, else pip; UV_* and PIP_* of the environment apply. Ends within 30 minutes
+and leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -41,9 +43,7 @@ ENVIRONMENT = {
     name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "ACPC_"))
 } | {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "OMP_NUM_THREADS": "1"}
 EXTRAS = "server,lab,tracing,postgres,hdf5,lance,tsne"
-# Modules are compiled when they are first imported: most never are.
-PIP = (sys.executable, "-m", "pip", "--python")
-INSTALL = ("install", "--quiet", "--no-compile")
+UV = shutil.which("uv", path=Path(sys.executable).parent)
 TEST_TOOLS = ("pytest", "pytest-timeout", "pytest-randomly", "hypothesis", "beartype")
 # The demo's lesson: exit codes of `acpc score` under sensor noise, 3 where the screen fails.
 VERDICTS = {"two-room-base": 3, "two-room-augmented": 0, "two-room-collapsed": 3}
@@ -75,6 +75,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--torch", help="release of torch for every environment, else as pip finds")
     parser.add_argument("--python", default=sys.executable, help="Python of the newest client")
+    parser.add_argument("--newest", action="store_true", help="only the newest dependencies")
     options = parser.parse_args()
     torch: str | None = options.torch
     signal.signal(signal.SIGALRM, _out_of_time)
@@ -84,10 +85,9 @@ def main() -> None:
         folder = Path(name)
         try:
             wheel = _build(folder / "dist")
-            checks = [
-                pool.submit(_newest, folder, wheel, torch, options.python),
-                pool.submit(_oldest, folder, wheel, torch),
-            ]
+            checks = [pool.submit(_newest, folder, wheel, torch, options.python)]
+            if not options.newest:
+                checks.append(pool.submit(_oldest, folder, wheel, torch))
             for check in as_completed(checks):
                 check.result()
         except BaseException:
@@ -106,7 +106,7 @@ def _newest(folder: Path, wheel: Path, torch: str | None, python: str) -> None:
     _test(server, "-m", "edge", *_edge_files())
     # Above the server's bound too, methods that a newer standard service brings are answered.
     newer = ("--upgrade", "grpcio", "grpcio-health-checking")
-    _run(*PIP, server / "python", *INSTALL, *newer, cwd=folder)
+    _pip(server, "install", "--quiet", *newer)
     asked = ("-k", "health_lists or without_a_servicer")
     _test(server, ROOT / "tests/server/rpc/test_door.py", *asked)
 
@@ -167,7 +167,8 @@ def _test(programs: Path, *asked: str | Path) -> None:
 def _build(target: Path) -> Path:
     """The wheel, built from the sdist that was built from this checkout."""
     print("Building sdist and wheel", flush=True)
-    _run(sys.executable, "-m", "build", "--outdir", target, ROOT, cwd=target.parent)
+    installer = ("--installer=uv",) if UV else ()
+    _run(sys.executable, "-m", "build", *installer, "--outdir", target, ROOT, cwd=target.parent)
     (wheel,) = target.glob("*.whl")
     (sdist,) = target.glob("*.tar.gz")
     print(f"  {sdist.name} {sdist.stat().st_size:,} bytes, {wheel.name} {wheel.stat().st_size:,}")
@@ -180,9 +181,18 @@ def _install(folder: Path, *requirements: str) -> Path:
     programs = folder / "bin"
     if not folder.exists():
         venv.create(folder, with_pip=False)
-    _run(*PIP, programs / "python", *INSTALL, *requirements, cwd=folder)
-    _run(*PIP, programs / "python", "check", cwd=folder)
+    _pip(programs, "install", "--quiet", "--no-compile", *requirements)
+    _pip(programs, "check")
     return programs
+
+
+def _pip(programs: Path, *asked: str) -> None:
+    """Run a command of pip, or the same of uv, on the environment of these programs."""
+    python = programs / "python"
+    if UV:
+        _run(UV, "pip", asked[0], "--python", python, *asked[1:], cwd=programs)
+    else:
+        _run(sys.executable, "-m", "pip", "--python", python, *asked, cwd=programs)
 
 
 def _check_thin_client(programs: Path) -> None:

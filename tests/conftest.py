@@ -40,7 +40,8 @@ LONGEST = (
     "test_many_hosts", "test_durable_jobs", "test_attacks", "test_score_agreement",
     "test_pair_agreement", "test_other_callers", "test_stored_results", "test_rolling_restart",
     "test_releases", "test_fuzzer", "test_hostile_objects", "test_readme", "test_study_bundle",
-    "test_sick_hosts", "test_job_changes", "test_two_room_rounding",
+    "test_sick_hosts", "test_job_changes", "test_two_room_rounding", "test_fit",
+    "test_certificate_million", "test_camera_perturbations", "test_objective_extremes",
 )  # fmt: skip
 # The blocking client is in no commit: a checkout may be fresh, or newer than what it has.
 runpy.run_path(str(BUILD.parent / "client/unasync.py"), run_name="__main__")
@@ -140,7 +141,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """A worker per core for tests that compute, two for those that wait for their programs."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return (cores or 1) * (1 if "unit" in tiers.selected(config.option.markexpr) else 2)
+    return (cores or 1) * (1 if tiers.selected(config.option.markexpr) == {"unit"} else 2)
 
 
 @pytest.hookimpl(tryfirst=True)

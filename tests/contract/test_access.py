@@ -4,7 +4,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -290,52 +290,18 @@ def test_client_certificates_and_changes_of_each_file(world: ServedWorld, tmp_pa
         assert server.bugs() == []
 
 
-Flags = dict[str, object]
-
-
-def keys_flags(folder: Path) -> Flags:
-    path = folder / "keys.json"
-    create_key(path, "a", Role.READ)
-    return {"keys_file": path}
-
-
-def tls_flags(folder: Path, mode: int = 0o600, lost: str = "") -> Flags:
-    certificate, key = Authority().issue("localhost").write(folder, "server")
-    key.chmod(mode)
-    if lost:
-        (folder / lost).rename(folder / "elsewhere")
-    return {"tls_certificate": certificate, "tls_key": key}
-
-
-OPEN = {"host": "0.0.0.0"}  # noqa: S104
-REFUSED: dict[str, tuple[Callable[[Path], Flags], str]] = {
-    "open to all": (lambda folder: OPEN, "--insecure"),
-    "TLS alone says not who calls": (lambda folder: {**OPEN, **tls_flags(folder)}, "--keys-file"),
-    "keys in the clear": (lambda folder: {**OPEN, **keys_flags(folder)}, "in the clear"),
-    "a key that others can read": (lambda folder: tls_flags(folder, 0o644), "chmod 600"),
-    "no certificate": (lambda folder: tls_flags(folder, lost="server.pem"), r"server\.pem"),
-    "no key": (lambda folder: tls_flags(folder, lost="server.key"), r"server\.key"),
-}
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_a_server_that_is_not_safe_does_not_start(
-    world: ServedWorld, tmp_path: Path, case: str
-) -> None:
-    flags, expected = REFUSED[case]
-    server = world.server(tmp_path / "state", **flags(tmp_path))
-    with pytest.raises(RuntimeError, match=expected):
-        server.start()
-    assert server.wait() == (2 if case.startswith("no ") else 1)
-
-
 @pytest.mark.parametrize("ways", ["insecure", "keys and TLS"])
 def test_a_server_that_is_open_on_purpose_starts(
     world: ServedWorld, tmp_path: Path, ways: str
 ) -> None:
-    insecure = ways == "insecure"
-    open_wide = {**OPEN, "metrics_host": "0.0.0.0"}  # noqa: S104
-    given: Any = open_wide if insecure else {**OPEN, **keys_flags(tmp_path), **tls_flags(tmp_path)}
+    insecure, given = ways == "insecure", {"host": "0.0.0.0"}  # noqa: S104
+    if insecure:
+        given["metrics_host"] = given["host"]
+    else:
+        create_key(tmp_path / "keys.json", "a", Role.READ)
+        certificate, key = Authority().issue("localhost").write(tmp_path, "server")
+        given |= {"tls_certificate": certificate, "tls_key": key}
+        given["keys_file"] = tmp_path / "keys.json"
     environment = {"ACPC_INSECURE": "true"} if insecure else {}
     with world.server(tmp_path / "state", environment=environment, **given) as server:
         assert server.port > 0

@@ -1,4 +1,4 @@
-"""Pools, plans and sessions of both clients, whatever the change moves, against float64 loops."""
+"""Pools, plans and sessions of both clients, and what their answers promise together."""
 
 import asyncio
 from dataclasses import asdict
@@ -6,30 +6,20 @@ from typing import Any
 
 import grpc
 import numpy as np
-import numpy_reference as metrics
-import pair_reference
-import pixel_reference as pixels
 import planning_wire as planning
-import planning_world
 import pytest
 import wire
-from acpc.arrays import NDArray
 from acpc.contract import (
     ApplyTo,
     ArgumentError,
-    CemReturn,
-    DistanceTerm,
     GaussianBlur,
     GaussianNoise,
-    Norm,
-    Objective,
     Perturbation,
 )
 from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanResponse
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc_client import AcpcClient, AsyncAcpcClient, CemBudget, PoolCertificate, Receipt
 from acpc_client.errors import InvalidArgument, SessionClosed
-from served_world import ServedWorld
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS
 
@@ -40,125 +30,18 @@ HISTORY, GOAL, PAST = FRAMES[:3], FRAMES[3], wire.blocks(2)
 POOL = wire.blocks(24 * 3, seed=11).reshape(24, 3, -1)
 VIEWS: dict[str, Any] = {"perturbations": SHIFTS, "draws": DRAWS, "seed": SEED, "anchor": ANCHOR}
 QUESTION: dict[str, Any] = {**VIEWS, "past_blocks": PAST}
-MOVED = [ApplyTo.GOAL, ApplyTo.BOTH]
-PLACES = [ApplyTo.HISTORY, *MOVED]
-Array = NDArray[np.float64]
 
 
-class Loops:
-    """Rollouts of the pool and goals, clean and under each view, in float64."""
-
-    def __init__(self, world: ServedWorld, frames: int = 3) -> None:
-        self._model, self._history = world.reference("lewm"), HISTORY[3 - frames :]
-        self._past = PAST[3 - frames :]
-        self.clean = self.rollouts(self._latents(self._history))
-        self.goal = self._latents(GOAL[None])[0]
-
-    def _latents(self, frames: NDArray[np.uint8], **key: int) -> Array:
-        images, spec = pixels.model_input(frames, self._model.image_size), key.pop("spec", None)
-        if spec is not None:
-            images = pair_reference.perturbed(images, SHIFTS[spec].to_spec(), **key)
-        return self._model.encode(images)
-
-    def rollouts(self, latents: Array) -> Array:
-        blocks = [np.concatenate([self._past, each]).astype(np.float64) for each in POOL]
-        return np.stack([self._model.rollout(latents, each) for each in blocks])
-
-    def view(self, apply_to: ApplyTo, spec: int, draw: int) -> tuple[Array, Array]:
-        """The rollouts and the goal of one view; a goal's draws have a seed of their own."""
-        key = {"spec": spec, "anchor": ANCHOR, "draw": draw}
-        rollouts, goal = self.clean, self.goal
-        if apply_to is not ApplyTo.HISTORY:
-            goal = self._latents(GOAL[None], seed=(SEED + 2**63) % 2**64, **key)[0]
-        if apply_to is not ApplyTo.GOAL:
-            rollouts = self.rollouts(self._latents(self._history, seed=SEED, **key))
-        return rollouts, goal
-
-
-@pytest.mark.parametrize(
-    ("apply_to", "frames"), [(ApplyTo.HISTORY, 1), *((place, 3) for place in PLACES)], ids=str
-)
-def test_every_number_is_that_of_the_loops(
-    client: AcpcClient, world: ServedWorld, apply_to: ApplyTo, frames: int
-) -> None:
-    loops, asked = Loops(world, frames), {**VIEWS, "apply_to": apply_to, "elite_count": ELITES}
-    past = PAST[3 - frames :] if frames > 1 else None
-    answer = client.certify_pool(
-        "lewm", HISTORY[3 - frames :], POOL, GOAL, past_blocks=past, **asked
-    )
-    assert answer.receipt.parameters.get("apply_to", "history") == str(apply_to)
-    weights, outcomes = metrics.uniform(3), set()
-    for view in answer.views:
-        other, moved = loops.view(apply_to, view.spec_index, view.draw)
-        goals = loops.goal, moved
-        expected = planning_world.certify(loops.clean, other, goals, mean=False, weights=weights)
-        largest = max(expected.clean_costs)
-        # Of small distances between float32 latents, which lost digits that costs have.
-        for name in ("perturbed_costs", "bounds", "chained_bounds"):
-            found, wanted = getattr(view, name), getattr(expected, name)
-            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5 * largest)
-        for name in ("displacements", "acpc", "acpc_one_step"):
-            found, wanted = getattr(view, name), getattr(expected, name)
-            np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
-        for selection, count in ((view.top1, 1), (view.elite, ELITES)):
-            margin = metrics.elite_margin(expected.clean_costs, expected.bounds, count)
-            assert selection is not None
-            assert selection.margin == pytest.approx(margin, abs=1e-3 * largest)
-            assert selection.certified == (selection.margin > 0)
-            outcomes.add(selection.certified)
-        assert (np.abs(view.perturbed_costs - answer.clean_costs) <= view.bounds).all()
-        assert (view.chained_bounds >= view.bounds).all()
-        assert 0 <= view.excess_cost <= view.excess_cost_bound
-        assert view.perturbed_winner == answer.clean_winner or not view.top1.certified
-    np.testing.assert_allclose(answer.clean_costs, expected.clean_costs, rtol=1e-4)
-    assert list(answer.clean_elites) == metrics.elites(list(expected.clean_costs), ELITES)
-    certified = [view.top1.certified for view in answer.views]
-    assert answer.top1_certified_fraction == sum(certified) / len(certified)
-    assert apply_to is not ApplyTo.HISTORY or outcomes == {True, False}
-
-
-@pytest.mark.parametrize("apply_to", MOVED, ids=str)
-def test_an_objective_of_every_step_is_bounded_too(
-    client: AcpcClient, world: ServedWorld, apply_to: ApplyTo
-) -> None:
-    loops, steps = Loops(world), (0.2, 0.3, 0.5)
-    objective = Objective((DistanceTerm(Norm.L1, squared=False, step_weights=steps),))
-    answer = client.certify_pool(
-        "lewm", HISTORY, POOL, GOAL, apply_to=apply_to, objective=objective, **QUESTION
-    )
-    for view in answer.views:
-        other, moved = loops.view(apply_to, view.spec_index, view.draw)
-        costs, bounds = np.zeros(len(POOL)), np.zeros(len(POOL))
-        for j, (x, y) in enumerate(zip(loops.clean, other, strict=True)):
-            for weight, ours, theirs in zip(steps, x, y, strict=True):
-                costs[j] += weight * np.abs(theirs - moved).sum()
-                bounds[j] += weight * np.abs(theirs - ours).sum()
-                bounds[j] += weight * np.abs(moved - loops.goal).sum()
-        np.testing.assert_allclose(view.perturbed_costs, costs, rtol=1e-4)
-        np.testing.assert_allclose(view.bounds, bounds, rtol=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("apply_to", "returns"),
-    [(ApplyTo.HISTORY, CemReturn.BEST), *((place, CemReturn.MEAN) for place in PLACES)],
-    ids=str,
-)
-def test_paired_plans_part_where_they_are_not_certified(
-    client: AcpcClient, apply_to: ApplyTo, returns: CemReturn
-) -> None:
+def test_paired_plans_part_where_they_are_not_certified(client: AcpcClient) -> None:
     """A certified run returns the same plan; one far off does not, and its regret is counted."""
     budget = CemBudget(candidates=16, elites=4, iterations=3, horizon=3)
     shifts = [GaussianNoise(1e-6), GaussianNoise(0.5)]
-    asked = {**QUESTION, "perturbations": shifts, "apply_to": apply_to, "returns": returns}
+    asked = {**QUESTION, "perturbations": shifts, "apply_to": ApplyTo.BOTH}
     answer = client.plan_paired("lewm", HISTORY, GOAL, budget, sampling_seed=2, **asked)
     assert answer.clean_plan.shape == (3, wire.WIDTH)
-    assert answer.receipt.parameters.get("apply_to", "history") == str(apply_to)
-    assert [(view.spec_index, view.draw) for view in answer.views] == [
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (1, 1),
-    ]
+    assert answer.receipt.parameters["apply_to"] == "both"
+    indices = [(view.spec_index, view.draw) for view in answer.views]
+    assert indices == [(0, 0), (0, 1), (1, 0), (1, 1)]
     for view in answer.views:
         assert [step.bound_violations for step in view.iterations] == [0] * budget.iterations
         assert view.certified == (view.spec_index == 0)

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,10 +15,11 @@ import processes
 import pytest
 import torch
 from acpc_server import __main__
-from acpc_server.access import read_keys
+from acpc_server.access import Role, create_key, read_keys
 from acpc_server.cli import app, main
 from acpc_server.errors import FailedPrecondition, NotFound
 from acpc_server.models.loader import load_checkpoint
+from credentials import Authority
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner, Result
 from waiting import GENEROUS_SECONDS
@@ -111,29 +113,51 @@ def test_options_of_doctor_reach_the_loader(checkpoint: Path, arguments: list[st
 def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
     """It names the flag to change."""
     (tmp_path / "file").write_text("")
+    create_key(keys_file := tmp_path / "keys.json", "a", Role.READ)
+    certificate, key = Authority().issue("localhost").write(tmp_path, "server")
+    tls = {"--tls-certificate": certificate, "--tls-key": key}
+    read_by_all = shutil.copy(key, tmp_path / "read-by-all.key")
+    read_by_all.chmod(0o644)
+    everywhere = {"--host": "0.0.0.0"}  # noqa: S104
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        obstacles = {
-            "--device": ("cuda:97", "cuda:97, but torch"),
-            "--state-dir": (tmp_path / "file", "state folder"),
-            "--jobs-url": (f"sqlite:///{tmp_path}/absent/jobs.sqlite", "job record"),
-            "--port": (port, "cannot listen"),
-            "--metrics-port": (port, "/metrics"),
-        }
-        for obstacle, (value, named) in obstacles.items():
+        obstacles: list[tuple[dict[str, object], tuple[str, ...]]] = [
+            ({"--device": "cuda:97"}, ("--device", "cuda:97, but torch")),
+            ({"--state-dir": tmp_path / "file"}, ("--state-dir", "state folder")),
+            (
+                {"--jobs-url": f"sqlite:///{tmp_path}/absent/jobs.sqlite"},
+                ("--jobs-url", "job record"),
+            ),
+            ({"--port": port}, ("--port", "cannot listen")),
+            ({"--metrics-port": port}, ("--metrics-port", "/metrics")),
+            (everywhere, ("--insecure",)),
+            ({**everywhere, **tls}, ("--keys-file",)),  # TLS alone says not who calls
+            ({**everywhere, "--keys-file": keys_file}, ("in the clear",)),
+            ({**tls, "--tls-key": read_by_all}, ("chmod 600",)),
+        ]
+        for given, words in obstacles:
             roots = dict.fromkeys(("--checkpoint-root", "--dataset-root"), tmp_path)
             ports = dict.fromkeys(("--port", "--metrics-port"), 0)
-            state = tmp_path / obstacle
-            flags = {"--device": "cpu", "--state-dir": state, **roots, **ports, obstacle: value}
+            state = tmp_path / words[0]
+            flags = {"--device": "cpu", "--state-dir": state, **roots, **ports, **given}
             command = [PROGRAM, "serve", *(str(part) for pair in flags.items() for part in pair)]
             refused = processes.run(command, check=False)
             assert refused.returncode == 1, refused.stderr
             last = refused.stderr.splitlines()[-1]
             assert last.startswith("FAILED_PRECONDITION: ")
-            assert named in last and obstacle in last
-            assert obstacle != "--device" or not state.exists()
+            assert all(word in last for word in words), last
+            assert "--device" not in given or not state.exists()
+
+
+@pytest.mark.parametrize("lost", ["--tls-certificate", "--tls-key"])
+def test_a_file_that_is_not_there_is_wrong_usage(run: Run, tmp_path: Path, lost: str) -> None:
+    certificate, key = Authority().issue("localhost").write(tmp_path, "server")
+    files = {"--tls-certificate": certificate, "--tls-key": key, lost: tmp_path / "absent.pem"}
+    refused = run("serve", *(part for pair in files.items() for part in pair))
+    assert refused.returncode == 2
+    assert "absent.pem" in refused.stderr
 
 
 def test_a_hang_up_does_not_end_a_server_that_loads(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,27 +44,33 @@ from planning_world import (
 APPLIED = (ApplyTo.HISTORY, ApplyTo.GOAL, ApplyTo.BOTH)
 
 
-def views_of(history: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
+def views_of(frames: np.ndarray, sigma: float, draws: int, seed: int) -> list[np.ndarray]:
     spec = perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": sigma})
-    images = pixels.model_input(history, history.shape[1])
+    images = pixels.model_input(frames, frames.shape[1])
     return [
         pair_reference.perturbed(images, spec, seed=seed, anchor=5, draw=draw)
         for draw in range(draws)
     ]
 
 
-@pytest.mark.parametrize("history", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("history", "apply_to"),
+    [(1, ApplyTo.HISTORY), (2, ApplyTo.BOTH), (3, ApplyTo.HISTORY), (3, ApplyTo.GOAL)],
+)
 @pytest.mark.parametrize("mean", [False, True], ids=["sum", "mean"])
-def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bool) -> None:
+def test_every_number_is_the_papers(
+    world: PlanningWorld, history: int, apply_to: ApplyTo, mean: bool
+) -> None:
     """From uint8 frames to bounds, in float64 loops that share no code with the server."""
     weights = [0.2, 0.3, 0.5]
     request = moment(
-        1, history, views=noise(0.08, seed=1),
+        1, history, views=replace(noise(0.08, seed=1), apply_to=apply_to),
         cost_reduction=CostReduction.MEAN if mean else CostReduction.SUM,
         weights=tuple(weights),
     )  # fmt: skip
     candidates = pool(1, candidates=6)
     answer = world.certified(request, candidates)
+    assert answer.receipt.parameters.get("apply_to", "history") == str(apply_to)
     model = world.reference()
     goal = encoded(model, request.goal[None])[0]
 
@@ -74,10 +80,12 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
         return np.stack([model.rollout(latents, actions) for actions in blocks])
 
     clean = rollouts(encoded(model, request.history))
-    for view, images in zip(answer.views, views_of(request.history, 0.08, 2, 1), strict=True):
-        expected = certify(
-            clean, rollouts(model.encode(images)), (goal, goal), mean=mean, weights=weights
-        )
+    seen = views_of(request.history, 0.08, 2, 1)
+    aims = views_of(request.goal[None], 0.08, 2, 1 + 2**63)  # a goal's draws have their own seed
+    for view, images, aim in zip(answer.views, seen, aims, strict=True):
+        other = clean if apply_to is ApplyTo.GOAL else rollouts(model.encode(images))
+        moved = goal if apply_to is ApplyTo.HISTORY else model.encode(aim)[0]
+        expected = certify(clean, other, (goal, moved), mean=mean, weights=weights)
         for name in ("perturbed_costs", "displacements", "bounds", "chained_bounds",
                      "acpc_one_step", "acpc"):  # fmt: skip
             np.testing.assert_allclose(getattr(view, name), getattr(expected, name), rtol=3e-4)
@@ -89,6 +97,12 @@ def test_every_number_is_the_papers(world: PlanningWorld, history: int, mean: bo
         for selection, count in ((view.top1, 1), (view.elite, 4)):
             margin = metrics.elite_margin(expected.clean_costs, expected.bounds, count)
             assert selection.margin == pytest.approx(margin, abs=1e-3 * scale)
+            assert selection.certified == (selection.margin > 0)
+        assert (view.chained_bounds >= view.bounds).all()
+        assert 0 <= view.excess_cost <= view.excess_cost_bound
+    assert list(answer.clean_elites) == metrics.elites(list(expected.clean_costs), 4)
+    certified = [view.top1.certified for view in answer.views]
+    assert answer.top1_certified_fraction == sum(certified) / len(certified)
 
 
 @pytest.mark.parametrize("seeds", [20, pytest.param(60, marks=pytest.mark.nightly)])

@@ -28,7 +28,6 @@ from acpc_server.data.anchor_sets import AnchorStore, UploadHeader, store_drawn
 from acpc_server.encoding import AnchorReaders, AnySource
 from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import FailedPrecondition
-from acpc_server.evidence import LookResult, take_look
 from acpc_server.jobs import Json
 from acpc_server.models import CheckpointLimits
 from acpc_server.observe import Metrics
@@ -143,18 +142,18 @@ def same_score(result: Json, other: Json) -> None:
 
 
 @pytest.mark.parametrize("origin", [pytest.param("dataset", marks=pytest.mark.process), "set"])
-def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
-    scoring: ScoringSteps, origin: str, monkeypatch: pytest.MonkeyPatch
+def test_where_it_stops_it_is_the_job_of_that_size(
+    scoring: ScoringSteps, undecided: tuple[ScoreSpec, Json, list[Json]], origin: str
 ) -> None:
-    """Sizes that cut a shard too; of a set, the job is that of a set of these anchors."""
-    stored = origin == "set"
-    source = scoring.set_of(SOURCE) if stored else SOURCE
-    sizes = scoring.spec(anchors=source).looks()
+    """A size that cuts a shard too; of a set, the job is that of a set of these anchors."""
+    source = scoring.set_of(SOURCE) if origin == "set" else SOURCE
+    clear = scoring.spec(anchors=source, thresholds=FAILS)
+    sizes = clear.looks()
     assert sizes == [FIRST, LIMIT]
-    for size in sizes[:1] if stored else sizes:
-        stop_at(monkeypatch, size)
-        spec = scoring.spec(anchors=source)
-        result = scoring.run(spec)
+    ended = [(clear, scoring.run(clear), FIRST)]
+    if origin == "dataset":
+        ended.append((*undecided[:2], LIMIT))
+    for spec, result, size in ended:
         fixed = replace(spec, anchors=replace(source, count=size), until_decided=None)
         same_score(result, scoring.run(fixed))
         score = scoring.answer(spec, result)
@@ -163,29 +162,11 @@ def test_at_every_size_it_stops_at_it_is_the_job_of_that_size(
         assert looked == sizes[: sizes.index(size) + 1]
 
 
-def stop_at(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    """Has a job take itself for decided at this size and not before."""
-
-    def look(*args: Any, anchors: int, **sizes: int) -> LookResult:
-        return replace(take_look(*args, anchors=anchors, **sizes), decided=anchors == size)
-
-    monkeypatch.setattr("acpc_server.scoring.kind.take_look", look)
-
-
-@pytest.mark.process
-def test_a_run_that_was_interrupted_anywhere_ends_with_the_same_bytes(
+def test_what_is_not_decided_stops_at_the_limit(
     scoring: ScoringSteps, undecided: tuple[ScoreSpec, Json, list[Json]]
 ) -> None:
     spec, result, record = undecided
     assert len(record) == scoring.kind().count_steps(spec)
-    for kept in (4, len(record) - 1):
-        assert scoring.run(spec, record[:kept]) == result, kept
-
-
-def test_what_is_not_decided_stops_at_the_limit(
-    scoring: ScoringSteps, undecided: tuple[ScoreSpec, Json, list[Json]]
-) -> None:
-    spec, result, _ = undecided
     score = scoring.answer(spec, result)
     looks = score.evidence.looks
     assert score.evidence.confident_outcome is Outcome.DOES_NOT_FIT
