@@ -27,21 +27,23 @@ NAMES = {
         UntilDecided Verdict ViewCertificate judge_again parse parse_grid severities_up_to
         severity_grid digest_of""",
     "acpc_client": "errors",
-    "absence": "Absence",
     "aio": "AsyncAcpcClient AsyncPlanSession AsyncScoreJob AsyncStudyJob",
-    "calls": """
-        CallOptions CertifyOptions Pair PairOptions PairedOptions PlannerOptions PoolOptions
+    "acpc_client.calls.options": """
+        CallOptions CertifyOptions PairOptions PairedOptions PlannerOptions PoolOptions
         ScoreOptions ViewOptions""",
+    "acpc_client.calls.requests": "Pair",
     "errors": "AcpcError",
     "files": "read_npz write_whole",
-    "results": """
-        CalibratedThresholds CalibrationScore Operation PairOutcome RESULT_FORMATS Result
-        SelectionStep StudyResult UploadProgress answered load_result load_thresholds
-        save_result status_of""",
-    "retries": "RetryPolicy",
+    "acpc_client.results.answers": "Operation PairOutcome StudyResult UploadProgress",
+    "acpc_client.results.calibrated": "CalibratedThresholds CalibrationScore SelectionStep",
+    "acpc_client.results.documents": "Result answered status_of",
+    "acpc_client.results.files": "RESULT_FORMATS load_result load_thresholds save_result",
+    "retries": "Absence RetryPolicy",
     "sync": "AcpcClient PlanSession ScoreJob StudyJob",
-    "transport": """
-        Access ClientOptions DEFAULT_TARGET Tls Token access_from_environment make_access""",
+    "acpc_client.transport.access": """
+        Access ClientOptions Token access_from_environment make_access""",
+    "acpc_client.transport.base": "DEFAULT_TARGET",
+    "acpc_client.transport.channel": "Tls",
     "uploads": "OnUpload",
 }
 if TYPE_CHECKING:  # what the table says, for type checkers
@@ -63,25 +65,29 @@ if TYPE_CHECKING:  # what the table says, for type checkers
     )  # fmt: skip
     from acpc.contract.perturbations import *
     from acpc_client import errors
-    from acpc_client.absence import Absence
     from acpc_client.aio import AsyncAcpcClient, AsyncPlanSession, AsyncScoreJob, AsyncStudyJob
-    from acpc_client.calls import (
-        CallOptions, CertifyOptions, Pair, PairedOptions, PairOptions, PlannerOptions,
-        PoolOptions, ScoreOptions, ViewOptions,
+    from acpc_client.calls.options import (
+        CallOptions, CertifyOptions, PairedOptions, PairOptions, PlannerOptions, PoolOptions,
+        ScoreOptions, ViewOptions,
     )  # fmt: skip
+    from acpc_client.calls.requests import Pair
     from acpc_client.errors import AcpcError
     from acpc_client.files import read_npz, write_whole
-    from acpc_client.results import (
-        RESULT_FORMATS, CalibratedThresholds, CalibrationScore, Operation,
-        PairOutcome, Result, SelectionStep, StudyResult, UploadProgress, answered,
-        load_result, load_thresholds, save_result, status_of,
+    from acpc_client.results.answers import Operation, PairOutcome, StudyResult, UploadProgress
+    from acpc_client.results.calibrated import (
+        CalibratedThresholds, CalibrationScore, SelectionStep,
     )  # fmt: skip
-    from acpc_client.retries import RetryPolicy
+    from acpc_client.results.documents import Result, answered, status_of
+    from acpc_client.results.files import (
+        RESULT_FORMATS, load_result, load_thresholds, save_result,
+    )  # fmt: skip
+    from acpc_client.retries import Absence, RetryPolicy
     from acpc_client.sync import AcpcClient, PlanSession, ScoreJob, StudyJob
-    from acpc_client.transport import (
-        DEFAULT_TARGET, Access, ClientOptions, Tls, Token, access_from_environment,
-        make_access,
+    from acpc_client.transport.access import (
+        Access, ClientOptions, Token, access_from_environment, make_access,
     )  # fmt: skip
+    from acpc_client.transport.base import DEFAULT_TARGET
+    from acpc_client.transport.channel import Tls
     from acpc_client.uploads import OnUpload
 else:
     __getattr__, __dir__ = lazy_face(__name__, NAMES, "acpc.contract.perturbations")

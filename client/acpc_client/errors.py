@@ -87,7 +87,7 @@ class ServerAway(RunEnded, Unavailable):
 
 def passing(error: AcpcError) -> bool:
     """Whether the same call may succeed later, with nothing changed but the time."""
-    busy = isinstance(error, ResourceExhausted) and error.retry_after is not None
+    busy = isinstance(error, ResourceExhausted | Aborted) and error.retry_after is not None
     return busy or isinstance(error, Unavailable | DeadlineExceeded)
 
 

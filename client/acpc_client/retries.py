@@ -1,136 +1,327 @@
-"""What is tried again, and when: calls, streams of an upload, looks for a server that is away.
+"""The one rule of trying again: what passes is tried again, at most a second apart, for a while.
 
-This is the one place of such rules. Decisions only; the callers do the I/O.
+The while is a number of attempts for calls, and seconds for jobs, whose server may be away.
+Decisions only; the callers do the I/O.
 """
 
 from __future__ import annotations
 
+import logging
+import math
 import random
+import re
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from numbers import Real
 
 from acpc_client.errors import (
     Aborted,
     AcpcError,
     ArgumentError,
+    DeadlineExceeded,
+    NotFound,
     ResourceExhausted,
     ServerAway,
     Unavailable,
+    extended,
     passing,
 )
 
-UPLOAD_ATTEMPTS = 24
-"""Times in a row that a stream of an upload may fail: some hundred seconds with the usual policy,
-longer than a server takes to start again, or to give up a dead connection."""
+OnAway = Callable[[AcpcError | None], object]
+"""Called with why a server is away, in one line, and with None once it is back."""
 
+PATIENCE_S = 600.0
+"""Seconds that a server which has answered before may be away, unless the caller says otherwise."""
+FIRST_CONTACT_S = 10.0
+"""The same for one that never has: its address may be wrong."""
+UPLOAD_ATTEMPTS = 100
+"""Times in a row that a stream of an upload may fail: as many seconds, longer than a server takes
+to start again, or to give up a dead connection."""
+WATCH_SEGMENT_S = 300.0
+"""A watch stream is reopened this often, so that a dead connection cannot hold it for ever."""
+
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.1, 1.0
 _LEAST_DEADLINE_S = 0.001  # below this no call is worth sending
-_LEAST_LOOK_S, _MOST_LOOK_S = 0.01, 1.0  # between looks for a server or an operation
+_SOON = 2  # times that a stream of a watch breaks and is opened again at once
 _UPLOAD_LOST = ("UPLOAD_OFFSET", "CORRUPT_SHARD")
+# So gRPC begins where no connection came about, and nothing was sent.
+_UNSENT = re.compile("failed to connect|connections to all backends|.* resolution|.* lookup", re.I)
+_log = logging.getLogger("acpc_client")
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Backs off exponentially with jitter, bounded by the deadline of the call.
+    """How often calls are sent that fail with UNAVAILABLE, or are told when to come back.
 
-    Retries UNAVAILABLE, and RESOURCE_EXHAUSTED and ABORTED when the server says when.
+    Waits double from 0.1 s to 1 s, with jitter, unless the server asks for more, and never outlast
+    the deadline of the call.
 
     Attributes:
-        attempts: Times a call is sent at most; 1 turns retries off. A stream of an upload that
-            breaks is followed by more.
-        initial: Seconds before the second attempt.
-        multiplier: Growth of the wait from one attempt to the next.
-        maximum: Longest wait in seconds, except where the server asks for more. Looks for a server
-            that is away are within a second of each other.
+        attempts: Times at most; 1 turns retries off. A stream of an upload that breaks is followed
+            by more.
 
-    Raises ArgumentError: One is negative, NaN, or no number.
+    Raises ArgumentError: It is negative, NaN, or no number.
     """
 
     attempts: int = 5
-    initial: float = 0.1
-    multiplier: float = 2.0
-    maximum: float = 5.0
 
     def __post_init__(self) -> None:
-        given: dict[str, float] = vars(self)
-        for name, value in given.items():
-            if not (isinstance(value, Real) and value >= 0):
-                raise ArgumentError(name, f"found {value!r}, wanted 0 or more")
+        if not (isinstance(self.attempts, Real) and self.attempts >= 0):
+            raise ArgumentError("attempts", f"found {self.attempts!r}, wanted 0 or more")
 
-    def delay(self, error: AcpcError, failures: int) -> float | None:
-        """Seconds to wait after the ``failures``-th failure in a row; None: do not try again."""
-        asked = isinstance(error, ResourceExhausted | Aborted) and error.retry_after is not None
-        safe = asked or isinstance(error, Unavailable)
-        return self._wait(failures, error.retry_after) if safe else None
-
-    def upload_delay(self, error: AcpcError, failures: int) -> float | None:
-        """``delay`` of a stream of an upload, which the next one resumes: more errors pass.
-
-        Waits grow, whatever the server says: another call may be slow to leave.
-        """
-        resumed = passing(error) or isinstance(error, Aborted) or error.reason in _UPLOAD_LOST
-        if not resumed or self.attempts < 2:
-            return None
-        longer = replace(self, attempts=max(self.attempts, UPLOAD_ATTEMPTS))
-        return longer._wait(failures, None)  # noqa: SLF001 - of this class
-
-    def look(self, times: int) -> float:
-        """Seconds between one look for a server that is away and the next, within one second."""
-        return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self._back_off(times)))
-
-    def poll(self) -> float:
-        """Seconds between streams of an operation that keep breaking."""
-        return min(_MOST_LOOK_S, max(_LEAST_LOOK_S, self.maximum))
-
-    def _wait(self, failures: int, asked: float | None) -> float | None:
-        if failures >= self.attempts:
-            return None
-        spread = 1.0 + 0.2 * random.random()  # noqa: S311 - jitter, not a secret
-        return (self._back_off(failures) if asked is None else asked) * spread
-
-    def hinted(self, error: AcpcError, failures: int = 1) -> AcpcError:
-        """The error, which says when to come back where a server that has died could not."""
-        if isinstance(error, Unavailable) and not isinstance(error, ServerAway):
-            error.retry_after = error.retry_after or self._back_off(failures)
-        return error
-
-    def _back_off(self, failures: int) -> float:
-        try:
-            return min(self.maximum, self.initial * self.multiplier ** (failures - 1))
-        except OverflowError:  # after a thousand failures, for one
-            return self.maximum
+    @property
+    def of_uploads(self) -> int:
+        """Times in a row that a stream of an upload is sent."""
+        return 1 if self.attempts < 2 else max(self.attempts, UPLOAD_ATTEMPTS)
 
 
-class Attempts:
-    """Keeps one call's deadline, ``timeout`` seconds, over retries; None: of a watcher.
+@dataclass
+class Contact:
+    """Whether the server of a client has ever answered, or may have received anything.
 
-    ``upload``: The attempts are streams of an upload.
+    It was ``heard`` when it last answered, or was last called on a new connection, monotonic. It is
+    called by ``tls``, without a certificate of one's own.
     """
 
-    def __init__(self, policy: RetryPolicy, timeout: float | None, *, upload: bool = False) -> None:
-        self._policy = policy
-        self._delay = policy.upload_delay if upload else policy.delay
-        self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._failures = 0
+    target: str
+    made: bool = False
+    sent: bool = False
+    tls: bool = False
+    heard: float = field(default_factory=time.monotonic)
+
+    def answered(self) -> None:
+        """Takes note of an answer."""
+        self.made, self.heard = True, time.monotonic()
+
+    def explained(self, error: AcpcError) -> AcpcError:
+        """The error itself; of a server that never answered, where it was sought and what to do."""
+        if error.domain:
+            self.answered()
+        self.sent |= self.made or not _UNSENT.match(error.message)
+        if self.made:
+            return error
+        if isinstance(error, Unavailable):
+            why = _why(error)
+            message = f"no server answers at {self.target} ({why}); {self.remedy(why)}"
+            return ServerAway(message, why=why, request_id=error.request_id, sent=self.sent)
+        if isinstance(error, DeadlineExceeded):
+            so_far = f"no server has answered at {self.target} so far; {self.remedy('')}"
+            return extended(error, so_far)
+        return error
+
+    def remedy(self, why: str) -> str:
+        """Words what to do where no server answers.
+
+        Of several addresses gRPC tells of the last alone: that one may refuse a connection while
+        another wants a certificate.
+        """
+        if "certificate" in why or "handshake" in why:
+            check = "check ACPC_TLS_CA and ACPC_TLS_NAME: it may speak plain text"
+            return f"{check}, or be another server"
+        tls = "if it speaks TLS, set ACPC_TLS_CA and, where it wants one, ACPC_CLIENT_CERTIFICATE; "
+        words = "start one there (acpc-server serve --checkpoint-root DIR --dataset-root DIR), or "
+        words += "name another (--target HOST:PORT, ACPC_TARGET)"
+        return tls + words if self.tls or "closed" in why or "reset" in why else words
+
+
+class Absence:
+    """Decides how long a call, or a loop of them, outlasts a server that is away, and says so.
+
+    Args:
+        attempts: Calls in a row that nobody is told of.
+        timeout: Seconds for everything; None: no deadline.
+        patience: Seconds of one absence after that; 0: none; None: 600, and 10 before the first
+            contact.
+        on_away: Called when an absence begins and when it ends; None: the log ``acpc_client``.
+        again: Whether an error passes soon, so that nobody need be told.
+    """
+
+    def __init__(
+        self,
+        contact: Contact,
+        attempts: int = 1,
+        timeout: float | None = None,
+        patience: float | None = 0.0,
+        on_away: OnAway | None = None,
+        again: Callable[[AcpcError], bool] | None = None,
+    ) -> None:
+        self._contact, self._attempts = contact, attempts
+        self._deadline = math.inf if timeout is None else time.monotonic() + timeout
+        self._patience, self._on_away = patience, on_away or self._write
+        self._again = again or _soon
+        self._since, self._failures, self._told = math.inf, 0, False
 
     def remaining(self) -> float | None:
-        """Seconds until the deadline."""
-        deadline = self._deadline
-        return None if deadline is None else max(_LEAST_DEADLINE_S, deadline - time.monotonic())
+        """Seconds until the deadline, if there is one."""
+        left = max(_LEAST_DEADLINE_S, self._deadline - time.monotonic())
+        return None if math.isinf(left) else left
 
     def over(self, delay: float = 0.0) -> bool:
         """Whether the deadline will have passed ``delay`` seconds from now."""
-        return self._deadline is not None and time.monotonic() + delay >= self._deadline
+        return time.monotonic() + delay >= self._deadline
 
-    def after(self, error: AcpcError) -> float | None:
-        """Seconds to wait before the next attempt; None: ``error`` is the answer."""
-        self._failures += 1
-        delay = self._delay(error, self._failures)
-        if delay is None or self.over(delay):
-            self._policy.hinted(error, self._failures)
-            return None
-        return delay
+    def failed(self, error: AcpcError, least: float = 0.0) -> float:
+        """Seconds until the next call, ``least`` where patience lasts as long.
 
-    def succeeded(self) -> None:
-        """Forgets the failures in a row."""
-        self._failures = 0
+        Raises AcpcError: ``error`` itself, where it will not pass, or calls have no patience;
+        ServerAway: The server has been away for too long.
+        """
+        self._contact.made |= bool(error.domain)
+        now, limit = time.monotonic(), self._limit()
+        self._since, self._failures = min(self._since, now), self._failures + 1
+        end = min(self._deadline, self._since + (limit or math.inf))
+        wait = max(least, _wait(self._failures, error.retry_after))
+        if self._failures < self._attempts and self._again(error) and now + wait < end:
+            return wait
+        if not passing(error):
+            self.answered()
+        if not passing(error) or not limit:
+            raise hinted(error, self._failures) from None
+        if not self._told:
+            self._told = True
+            self._on_away(self._notice(error, limit))
+        if now >= end:
+            raise self._over(error, round(now - self._since, 1)) from None
+        return min(end - now, wait)
+
+    def answered(self) -> bool:
+        """Takes note that the server has answered; whether it had been away before."""
+        self._contact.made = True
+        told, self._told, self._since, self._failures = self._told, False, math.inf, 0
+        if told:
+            self._on_away(None)
+        return told
+
+    def _limit(self) -> float:
+        usual = PATIENCE_S if self._contact.made else FIRST_CONTACT_S
+        return usual if self._patience is None else self._patience
+
+    def _notice(self, error: AcpcError, limit: float) -> AcpcError:
+        target, why, long = self._contact.target, _why(error), _length(limit)
+        text = f"the server at {target} is away ({why}); its jobs go on, or resume when it is back"
+        if isinstance(error, ResourceExhausted):
+            text = f"the server at {target} is busy ({why})"
+        elif not self._contact.made:
+            return ServerAway(f"no server answers at {target} ({why}); trying for {long}", why=why)
+        return ServerAway(f"{text}; waiting up to {long}", why=why)
+
+    def _over(self, error: AcpcError, waited: float) -> ServerAway:
+        target, why = self._contact.target, _why(error)
+        if self._contact.made or isinstance(error, ResourceExhausted):
+            how = "busy" if isinstance(error, ResourceExhausted) else "away"
+            message = (
+                f"the server at {target} was {how} for {waited:g} s ({why}); what it has accepted "
+                "goes on, or resumes when it is back"
+            )
+        else:
+            remedy = self._contact.remedy(why)
+            message = f"no server answered at {target} within {waited:g} s ({why}); {remedy}"
+        sent = self._contact.made or self._contact.sent
+        return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
+
+    def _write(self, away: AcpcError | None) -> None:
+        _log.warning(away.message if away else f"the server at {self._contact.target} is back")
+
+
+class Watch:
+    """Reconnects a watcher of one operation: a stream begins with the operation as it is.
+
+    Attributes:
+        name: The operation; from its first message on the name there, which is never an alias.
+    """
+
+    def __init__(self, absence: Absence, name: str) -> None:
+        self._absence, self.name = absence, name
+        self._breaks, self._last = 0, object()
+
+    def segment(self) -> float:
+        """Deadline in seconds of the next stream."""
+        return min(WATCH_SEGMENT_S, self._absence.remaining() or WATCH_SEGMENT_S)
+
+    def news(self, message: object) -> bool:
+        """Whether ``message`` differs from the one before."""
+        if self._absence.answered():
+            self._breaks = 0
+        changed = message != self._last
+        self._last = message
+        self.name = getattr(message, "name", self.name)
+        return changed
+
+    def ended(self) -> float:
+        """Seconds to wait after a stream that ended before the operation did.
+
+        Raises DeadlineExceeded: The watch is over; the operation goes on.
+        """
+        if self._absence.over(_LONGEST_WAIT_S):
+            raise self._out_of_time()
+        return _LONGEST_WAIT_S
+
+    def failed(self, error: AcpcError) -> float:
+        """Seconds to wait after a stream that failed.
+
+        Raises AcpcError: ``error``, which will not pass, DeadlineExceeded, or ServerAway.
+        """
+        if self._absence.over():
+            raise self._out_of_time() from None
+        if isinstance(error, DeadlineExceeded):
+            return _LONGEST_WAIT_S
+        self._breaks += 1
+        try:
+            return self._absence.failed(error, 0.0 if self._breaks <= _SOON else _LONGEST_WAIT_S)
+        except NotFound:
+            lost = (
+                f"the server has no record of {self.name}: it was deleted, the record was lost, or "
+                "another server has it; a lost job must be submitted again"
+            )
+            raise extended(error, lost) from None
+        except AcpcError as ended:
+            raise extended(ended, self._follow()) from None
+
+    def _out_of_time(self) -> DeadlineExceeded:
+        message = f"{self.name} was still going on when the wait for it ended; {self._follow()}"
+        return DeadlineExceeded(message, reason="")
+
+    def _follow(self) -> str:
+        return f"the job goes on at the server; follow it: acpc show job {self.name} --wait"
+
+
+def resumed(error: AcpcError) -> bool:
+    """Whether an upload whose stream ended with an error may go on with the next."""
+    return passing(error) or isinstance(error, Aborted) or error.reason in _UPLOAD_LOST
+
+
+def hinted(error: AcpcError, failures: int = 1) -> AcpcError:
+    """The error, which says when to come back where a server that has died could not."""
+    if isinstance(error, Unavailable) and not isinstance(error, ServerAway):
+        error.retry_after = error.retry_after or _back_off(failures)
+    return error
+
+
+def _soon(error: AcpcError) -> bool:
+    return passing(error) and not isinstance(error, DeadlineExceeded)
+
+
+def _back_off(failures: int) -> float:
+    return min(_LONGEST_WAIT_S, _FIRST_WAIT_S * 2.0 ** min(failures - 1, 10))
+
+
+def _wait(failures: int, asked: float | None) -> float:
+    """Seconds after a failure: as the server asks, else longer each time; with jitter."""
+    spread = 1.0 + 0.2 * random.random()  # noqa: S311 - no secret
+    return max(_back_off(failures) if asked is None else asked, 0.01) * spread
+
+
+def _why(error: AcpcError) -> str:
+    """The cause in a few words: what a server says, or the end of what gRPC says."""
+    if isinstance(error, ServerAway):
+        return error.why
+    words = error.message if error.domain else error.message.rpartition(": ")[2]
+    words = re.sub(r" \(\d+\)$", "", words)
+    return words if words[:2].isupper() else words[:1].lower() + words[1:]
+
+
+def _length(seconds: float) -> str:
+    if math.isinf(seconds):
+        return "any length of time"
+    return f"{seconds / 60:g} min" if seconds >= 60 else f"{seconds:g} s"

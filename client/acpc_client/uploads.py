@@ -14,8 +14,8 @@ from acpc.v1.tensor_pb2 import Tensor
 
 from acpc_client.calls import methods
 from acpc_client.errors import AcpcError, DataLoss
-from acpc_client.results import UploadProgress
-from acpc_client.retries import Attempts, RetryPolicy
+from acpc_client.results.answers import UploadProgress
+from acpc_client.retries import Absence
 
 # One stream carries about so much; then the server says what is stored.
 STREAM_BYTES = 2**25
@@ -45,10 +45,10 @@ class Upload:
     asked where it is.
     """
 
-    def __init__(self, anchors: AnchorArrays, options: UploadOptions, policy: RetryPolicy) -> None:
+    def __init__(self, anchors: AnchorArrays, options: UploadOptions, absence: Absence) -> None:
         self._anchors, self._options = anchors, options
         self._header = pb.UploadHeader()
-        self._attempts = Attempts(policy, options.timeout or TIMEOUT_S, upload=True)
+        self._absence = absence
         self._stored = self._sent_bytes = self._stream = 0
         self._failure: Exception | None = None
         self.lost = True
@@ -123,7 +123,7 @@ class Upload:
             ends = answer.HasField("anchor_set")
             offset = len(self._anchors) if ends else answer.next_offset
             if offset > self._stored:
-                self._attempts.succeeded()
+                self._absence.answered()
             self._stored = offset
             found = AnchorSet.from_message(answer.anchor_set) if ends else None
             if found is not None and found.digest != (sent := self._header.expected_digest):
@@ -145,19 +145,15 @@ class Upload:
     def timeout(self) -> float:
         """Deadline in seconds of the next stream."""
         most = methods.UPLOAD.timeout
-        return min(most, self._attempts.remaining() or most)
+        return min(most, self._absence.remaining() or most)
 
     def failed(self, error: AcpcError) -> float:
         """Seconds to wait after a stream that failed.
 
         Raises AcpcError: ``error``, when it will not pass, or has not for too long.
         """
-        self.lost = True
-        delay = self._attempts.after(error)
-        if delay is None:
-            error.request_id = self.request_id
-            raise error
-        return delay
+        self.lost, error.request_id = True, self.request_id
+        return self._absence.failed(error)
 
 
 def _message(part: AnchorArrays, offset: int, compress: bool) -> pb.AnchorShard:

@@ -69,6 +69,8 @@ _STYLE: dict[str, Any] = {
     "legend.fontsize": 7,
 }
 _DPI = 200
+# Entries of a legend.
+_KEYS = 12
 
 
 def hue(index: int) -> str:
@@ -90,12 +92,28 @@ def styled() -> Iterator[None]:
 
 
 def panel(draw: Draw, *, size: tuple[float, float], rows: int = 1) -> Figure:
-    """A figure of ``rows`` axes over one x axis, drawn by ``draw``; call it in ``styled``."""
+    """A figure of ``rows`` axes over one x axis, drawn by ``draw``, with its legend below.
+
+    Call it in ``styled``. ``size`` is that without the legend.
+    """
     engine = load("matplotlib.layout_engine").ConstrainedLayoutEngine
     layout = engine(w_pad=0.02, h_pad=0.03, hspace=0.02)
     figure: Figure = load("matplotlib.figure").Figure(figsize=size, layout=layout)
     axes = figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]
     draw(list(axes))
+    keys: dict[str, Any] = {}
+    for axis in axes:
+        for handle, text in zip(*axis.get_legend_handles_labels(), strict=True):
+            keys.setdefault(text, handle)
+    shown = list(keys)[:_KEYS]
+    if shown:
+        handles = [keys[text] for text in shown]
+        more = f"and {len(keys) - len(shown)} more"
+        across = max(1, int(size[0] / (0.4 + 0.062 * max(map(len, shown)))))
+        lines = -(-len(shown) // across) + (len(keys) > len(shown))
+        figure.set_size_inches(size[0], size[1] + 0.15 * lines)
+        title = more if len(keys) > len(shown) else None
+        figure.legend(handles, shown, loc="outside lower center", ncols=across, title=title)
     return figure
 
 
@@ -104,7 +122,8 @@ def settle(figure: Figure) -> Figure:
 
     The last bits of the layout differ from one drawing to the next, and ids of clips with them.
     """
-    figure.draw_without_rendering()
+    for _ in range(2):  # ticks, and with them the room that they need, follow from the first
+        figure.draw_without_rendering()
     figure.set_layout_engine("none")
     for axes in figure.axes:
         left, bottom, width, height = (round(edge, 5) for edge in axes.get_position().bounds)

@@ -140,30 +140,30 @@ def import_files(run: Run, target: Path, asked: Asked, dry_run: bool = False) ->
     from acpc_server.importing.writing import plan_import, write_import  # noqa: PLC0415
 
     files = read_run(run, str(asked.get("weights_key") or ""))
+    plan = plan_import(run, files, asked)
+    table = Table(title=f"{run.place}: {plan.family}", box=None)
+    for column in ("number", "value", "from"):
+        table.add_column(column, overflow="fold")
+    for name, (value, origin) in sorted(plan.numbers.items()):
+        table.add_row(name, str(value), origin)
+    for file in files:
+        table.add_row("weights", file.target, file.path.name)
+    OUT.print(table)
+    for file in files:
+        if file.found is not None and file.found.others:
+            taken, others = file.found.path or "the top level", ", ".join(file.found.others)
+            OUT.print(
+                f"{file.path.name}: takes the weights at {taken}; it also holds {others}, "
+                "which --weights-key takes"
+            )
+    if dry_run:
+        OUT.print("nothing was written (--dry-run)")
+        return
     try:
-        plan = plan_import(run, files, asked)
-        table = Table(title=f"{run.place}: {plan.family}", box=None)
-        for column in ("number", "value", "from"):
-            table.add_column(column, overflow="fold")
-        for name, (value, origin) in sorted(plan.numbers.items()):
-            table.add_row(name, str(value), origin)
-        for file in files:
-            table.add_row("weights", file.target, file.path.name)
-        OUT.print(table)
-        for file in files:
-            if file.found is not None and file.found.others:
-                taken, others = file.found.path or "the top level", ", ".join(file.found.others)
-                OUT.print(
-                    f"{file.path.name}: takes the weights at {taken}; it also holds {others}, "
-                    "which --weights-key takes"
-                )
-        if dry_run:
-            OUT.print("nothing was written (--dry-run)")
-            return
         card = write_import(run, files, plan, target, lambda text: OUT.print(f"  {text}"))
-        OUT.print(f"wrote {target} ({card.family}, digest {card.digest})")
     except OSError as error:
         raise FailedPrecondition(f"{target}: cannot be written: {error.strerror}") from error
+    OUT.print(f"wrote {target} ({card.family}, digest {card.digest})")
 
 
 def _imported(run: Run, target: Path) -> bool:

@@ -84,7 +84,7 @@ KNOWN = modules()
 
 
 def past_the_face(module: Module) -> Iterator[str]:
-    """Imports of a file inside another package, by its path and not by the package's name."""
+    """Imports of a file inside another package that has a face, by the file's own path."""
     named = [
         name
         for node in module.nodes
@@ -99,7 +99,8 @@ def past_the_face(module: Module) -> Iterator[str]:
     ]
     for target in map(KNOWN.__getitem__, named):
         inside = f"{module.name}.".startswith(f"{target.package}.")
-        offered = target.name.rpartition(".")[2] in KNOWN[target.package].offers
+        face = KNOWN[target.package].offers
+        offered = not face or target.name.rpartition(".")[2] in face
         if not inside and not target.is_package and not offered:
             yield f"{module.name} imports {target.name}"
 

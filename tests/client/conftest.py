@@ -14,7 +14,7 @@ from client_counterparty import Counterparty
 from client_fixtures import counterparty, target, unused_target
 from waiting import GENEROUS_SECONDS
 
-QUICK = RetryPolicy(attempts=3, initial=0.01, maximum=0.02)
+QUICK = RetryPolicy(attempts=3)
 
 
 class SyncSide:

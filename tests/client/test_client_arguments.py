@@ -108,8 +108,6 @@ def _study(study: Any) -> object:
         (lambda: _study(NOISE), "study"),
         (lambda: _study(DriftStudy(shifts=NOISE)), "drift.shifts"),
         (lambda: _study(DriftStudy(shifts=("noise",))), "drift.shifts[0]"),
-        (lambda: CLIENT.operations.list(page_size=0.5), "page_size"),
-        (lambda: CLIENT.operations.list(page_size=3.0), "page_size"),
     ],
 )
 def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
@@ -140,8 +138,6 @@ def test_a_wrong_argument_is_named_with_what_was_found_and_wanted(
         (lambda number: _study(DriftStudy(seed=number)), "drift.seed"),
         (lambda number: CLIENT.preview_anchors("operations/1", [number]), "anchors"),
         (lambda number: CLIENT.preview_anchors("operations/1", [0], draw=number), "draw"),
-        (lambda number: CLIENT.operations.list(page_size=number), "page_size"),
-        (lambda number: CLIENT.datasets.list(page_size=number), "page_size"),
     ],
 )
 def test_no_number_that_cannot_be_sent_reaches_a_message(

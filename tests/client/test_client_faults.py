@@ -1,6 +1,8 @@
 """Servers that refuse, break off, or are away: a table of faults over both clients."""
 
+import contextlib
 import math
+import time
 import traceback
 import uuid
 from functools import partial
@@ -27,7 +29,7 @@ from acpc_client.errors import (
     Unauthenticated,
     Unavailable,
 )
-from acpc_client.retries import RetryPolicy
+from acpc_client.retries import Absence, Contact, RetryPolicy, Watch, resumed
 from acpc_client.sync.client import AcpcClient
 from client_fixtures import BLOCKS, HISTORY
 from client_messages import operation, retry_info, score_response, status
@@ -42,7 +44,9 @@ Code = grpc.StatusCode
 
 
 def of(name: str, words: str = "why", retry: float | None = None) -> status_pb2.Status:
-    return status(Code[name], words, *([] if retry is None else [retry_info(retry)]))
+    """As a server refuses: gRPC's own errors name no domain."""
+    ours = error_details_pb2.ErrorInfo(domain="acpc.v1")
+    return status(Code[name], words, ours, *([] if retry is None else [retry_info(retry)]))
 
 
 GONE, FULL = of("UNAVAILABLE", "draining"), of("RESOURCE_EXHAUSTED", "queued", 0.3)
@@ -68,11 +72,12 @@ FAULTS: list[Fault] = [
     ),
     ("ComparePair", [GONE] * 2, {}, (), 3, ""),
     ("ComparePair", [of("RESOURCE_EXHAUSTED", retry=0.01)] * 2, {}, (), 3, ""),
-    ("GetCheckpoint", [of("CANCELLED", "CANCELLED")], {}, (), 2, ""),  # by a server that stops
+    ("GetCheckpoint", [status(Code.CANCELLED, "CANCELLED")], {}, (), 2, ""),  # it stops
     ("GetCheckpoint", [GONE] * 5, {}, (Unavailable,), 3, "draining"),
     ("GetCheckpoint", [of("RESOURCE_EXHAUSTED")] * 5, {}, (ResourceExhausted,), 1, "why"),
     ("GetCheckpoint", [of("INTERNAL", "bug")] * 5, {}, (Internal,), 1, "bug"),
-    ("GetCheckpoint", [of("DEADLINE_EXCEEDED")] * 5, {}, (DeadlineExceeded,), 1, "ACPC_TIMEOUT"),
+    ("GetCheckpoint", [status(Code.DEADLINE_EXCEEDED, "")] * 5, {}, (DeadlineExceeded,), 1,
+     "ACPC_TIMEOUT"),
     ("GetCheckpoint", [of("RESOURCE_EXHAUSTED", retry=3600)], {"timeout": 1000},
      (ResourceExhausted,), 1, "why"),
     ("DeleteOperation", [GONE], {}, (Unavailable,), 1, "draining"),
@@ -141,6 +146,17 @@ def test_watch_yields_changes_over_streams_that_break(case: str, side: Any) -> N
     watched = side.collect(QUESTIONS["WatchOperation"])
     assert watched[-1].done and [item.progress.completed for item in watched] == seen
     assert len(side.server.requests["WatchOperation"]) == streams
+
+
+def test_who_has_seen_a_server_waits_for_it_the_longer(side: Any) -> None:
+    """Also where the watch is the first call, and gRPC alone says that it broke."""
+    told: list[Any] = []
+    lost = status(Code.UNAVAILABLE, "ipv4:127.0.0.1:1: Socket closed")
+    side.server.script.extend([operation(NAME, 1), *[lost] * 3, DONE])
+    assert side.collect(QUESTIONS["WatchOperation"], on_away=told.append)[-1].done
+    away, back = told
+    assert "is away (socket closed)" in away.message and "up to 10 min" in away.message
+    assert back is None
 
 
 def test_the_end_of_the_wait_says_that_the_job_goes_on(side: Any) -> None:
@@ -237,7 +253,7 @@ def test_a_closed_client_says_so(target: str) -> None:
     assert caught.value.reason == ""
 
 
-@pytest.mark.parametrize("name", ["attempts", "initial", "multiplier", "maximum", "patience"])
+@pytest.mark.parametrize("name", ["attempts", "patience"])
 @pytest.mark.parametrize("number", [math.nan, -math.inf, -1, "3"])
 def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> None:
     of = partial(AcpcClient, "localhost:1") if name == "patience" else RetryPolicy
@@ -246,30 +262,48 @@ def test_a_policy_of_no_time_is_an_argument_error(name: str, number: float) -> N
     assert raised.value.field == name
 
 
-def test_backoff_grows_is_bounded_and_has_jitter() -> None:
-    policy = RetryPolicy(attempts=9, initial=0.1, multiplier=2, maximum=0.5)
-    for failures, base in [(1, 0.1), (2, 0.2), (3, 0.4), (4, 0.5), (8, 0.5)]:
-        delays = {policy.delay(Unavailable("x"), failures) for _ in range(20)}
-        assert len(delays) > 1
-        assert all(delay is not None and base <= delay <= 1.2 * base for delay in delays)
-    assert policy.delay(Unavailable("x"), 9) is None
-    asked = policy.delay(ResourceExhausted("x", retry_after=7.0), 1)
+def waits(absence: Absence, error: AcpcError, most: int = 200) -> list[float]:
+    """The waits after one failure after another, until the error is raised."""
+    found: list[float] = []
+    with contextlib.suppress(AcpcError):
+        while len(found) < most:
+            found.append(absence.failed(error))
+    return found
+
+
+def test_waits_grow_to_a_second_and_have_jitter() -> None:
+    found = [waits(Absence(Contact("here"), 9), Unavailable("x")) for _ in range(20)]
+    for wait, base in zip(zip(*found, strict=True), [0.1, 0.2, 0.4, 0.8, 1, 1, 1, 1], strict=True):
+        assert len(set(wait)) > 1
+        assert all(base <= one <= 1.2 * base for one in wait)
+    asked = Absence(Contact("here"), 2).failed(ResourceExhausted("x", retry_after=7.0))
     assert asked >= 7.0, "a server is never asked sooner than it said"
+    assert waits(Absence(Contact("here"), 9, timeout=0.15), Unavailable("x"))[1:] == []
 
 
 def test_streams_of_an_upload_go_on_after_more_errors_and_for_longer() -> None:
-    policy = RetryPolicy()
+    def upload(attempts: int = 5) -> Absence:
+        return Absence(Contact("here"), RetryPolicy(attempts).of_uploads, again=resumed)
+
     elsewhere = errors.FailedPrecondition("goes on elsewhere", reason="UPLOAD_OFFSET")
     for error in (Unavailable("x"), DeadlineExceeded("x"), errors.Aborted("x"), elsewhere):
-        assert policy.upload_delay(error, 23) is not None
-        assert policy.upload_delay(error, 24) is None
-        assert RetryPolicy(attempts=1).upload_delay(error, 1) is None
-    assert policy.upload_delay(Internal("x"), 1) is None
-    waits = sum(policy.upload_delay(Unavailable("x"), n) or 0 for n in range(1, 25))
-    assert 90 < waits < 120  # longer than a server takes to start again
+        assert 90 < sum(waits(upload(), error)) < 120  # longer than a server takes to start again
+        assert waits(upload(1), error) == []
+    assert waits(upload(), Internal("x")) == []
 
 
-def test_looks_for_a_server_grow_apart_up_to_a_second() -> None:
-    assert [RetryPolicy().look(times) for times in (1, 2, 9)] == [0.1, 0.2, 1.0]
-    hasty = RetryPolicy(initial=0, maximum=0)
-    assert hasty.look(5) == hasty.poll() == 0.01  # a policy without waits is no busy loop
+def test_who_is_away_is_looked_for_until_the_patience_is_over() -> None:
+    told: list[Any] = []
+    contact = Contact("here", made=True)
+    absence = Absence(contact, 2, patience=0.3, on_away=told.append)
+    first = absence.failed(Unavailable("x"))
+    assert not told, "what passes soon is not told"
+    left = absence.failed(Unavailable("x"))
+    assert 0.1 <= first <= 0.12 and 0 < left <= 0.3 and len(told) == 1
+    time.sleep(0.3)
+    with pytest.raises(ServerAway, match="was away for"):
+        absence.failed(Unavailable("x"))
+    assert absence.answered() and told[-1] is None
+    watch = Watch(Absence(contact, 9, patience=0.3, on_away=told.append), NAME)
+    waited = [watch.failed(Unavailable("x")) for _ in range(3)]
+    assert waited[2] <= 0.3, "streams that break wait a second, but no patience is outlasted"

@@ -38,7 +38,7 @@ from acpc_client.errors import (
     Internal,
     MalformedAnswer,
 )
-from acpc_client.results import read_answer
+from acpc_client.results.answers import read_answer
 from acpc_lab.evidence import LimitPoint, SeverityLimit
 from client_messages import operation, score_response, status, sure
 from google.longrunning import operations_pb2

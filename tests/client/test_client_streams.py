@@ -131,9 +131,7 @@ def test_calls_go_round_the_servers_of_a_target() -> None:
         for server, _ in servers:
             stack.callback(server.stop, None)
         target = "ipv4:" + ",".join(at.replace("localhost", "127.0.0.1") for _, at in servers)
-        client = stack.enter_context(
-            AcpcClient(target, retry=RetryPolicy(attempts=5, initial=0.05))
-        )
+        client = stack.enter_context(AcpcClient(target))
 
         def ask(times: int) -> list[int]:
             before = [len(side.requests["ComparePair"]) for side in sides]

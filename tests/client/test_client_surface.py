@@ -42,6 +42,7 @@ WORKBENCH = {"acpc_lab", "yaml", "matplotlib", "jinja2", "pyarrow", "PIL"}
 DRAWING = {"matplotlib", "jinja2", "PIL", "pyarrow", "yaml"}
 LOADS: dict[str, tuple[set[str], set[str]]] = {
     "import acpc_client": (set(), {"grpc", "numpy", "google"}),
+    "import acpc_client; acpc_client.AcpcClient()": ({"grpc"}, {"numpy"}),
     "from acpc_client import *": ({"grpc", "numpy", "acpc_client"}, HEAVY | WORKBENCH),
     "from acpc_lab.integrations import CemCertificates, EpochScorer": (
         set(),

@@ -139,22 +139,19 @@ def sweep_command(at: Scene, tell: Tell) -> dict[str, float]:
     return of_folder(at.folder / f"{at.folder.name}.sweep")
 
 
-def watched_folder(at: Scene, tell: Tell) -> dict[str, float]:
-    checkpoints = at.faulty.world.checkpoints
-    command(at, tell, "watch", checkpoints, "--sweep", at.sweep(), "--once")
+def watched(at: Scene, tell: Tell) -> dict[str, float]:
+    command(at, tell, "watch", "model", "--sweep", at.sweep(), "--once")
     return of_folder(at.folder / f"{at.folder.name}.watch")
 
 
 RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
     sweep_command: lambda at: ("sweep", "run", at.sweep()),
-    watched_folder: lambda at: (
-        "watch", at.faulty.world.checkpoints, "--sweep", at.sweep(), "--once"
-    ),
-}  # fmt: skip
+    watched: lambda at: ("watch", "model", "--sweep", at.sweep(), "--once"),
+}
 """Commands that go on where they were when they are given again."""
 
 
-FOLLOWERS = (blocking, in_a_loop, sweep_command, watched_folder)
+FOLLOWERS = (blocking, in_a_loop, sweep_command, watched)
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from acpc.contract import (
     SensitivityStudy,
 )
 from acpc_client import AnchorSet
-from acpc_client.results import StudyResult
+from acpc_client.results.answers import StudyResult
 from acpc_client.sync.client import AcpcClient
 from numpy.typing import ArrayLike
 from public_dataset import PublicColumns, public_columns, write_public_dataset

@@ -104,7 +104,7 @@ class Scripted(grpc.GenericRpcHandler):
 
 def page(found: list[Any], request: Any, size: int = 0) -> tuple[list[Any], str]:
     """The entries that a request for a page gets, and the token of the next."""
-    start, size = int(request.page_token or 0), size or request.page_size
+    start, size = int(request.page_token or 0), size or request.page_size or 100
     return found[start : start + size], str(start + size) if start + size < len(found) else ""
 
 

@@ -1,5 +1,7 @@
 """A server of the contract whose jobs meet the fate that a test gives them."""
 
+import hashlib
+import itertools
 import threading
 from collections import defaultdict, deque
 from collections.abc import Iterator
@@ -43,6 +45,8 @@ class JobParty(Counterparty):
 
     Attributes:
         listing: Weights files by checkpoint.
+        written: Stamp, content and problem of such files, by checkpoint and file.
+        others: Folders that hold no checkpoint: problem and next command by name.
         jobs: Every job, in the order of submission.
         fates: What the next jobs of a checkpoint end with; passed when there is nothing left.
         looks: Times a job is found running before it ends.
@@ -50,6 +54,8 @@ class JobParty(Counterparty):
     """
 
     listing: dict[str, list[str]] = field(default_factory=lambda: {"a": ["weights.pt"]})
+    written: dict[tuple[str, str], tuple[str, str, str]] = field(default_factory=dict)
+    others: dict[str, tuple[str, str]] = field(default_factory=dict)
     jobs: dict[str, Job] = field(default_factory=dict)
     fates: dict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
     looks: int = 1
@@ -58,15 +64,45 @@ class JobParty(Counterparty):
     def __post_init__(self) -> None:
         super().__init__()
         self._guard = threading.Lock()
+        self._times = itertools.count()
+
+    def write(
+        self, name: str, weights: str = "weights.pt", content: str = "a", problem: str = ""
+    ) -> None:
+        """Writes a checkpoint at the server."""
+        if weights not in self.listing.setdefault(name, []):
+            self.listing[name].append(weights)
+        digest = "" if problem else hashlib.sha256(content.encode()).hexdigest()
+        self.written[name, weights] = (str(next(self._times)), digest, problem)
+
+    def remove(self, name: str) -> list[str]:
+        """Removes a checkpoint, until its files are put back into the listing."""
+        return self.listing.pop(name)
 
     def ListCheckpoints(self, request: Any, context: Any) -> dict[str, Any]:
         listed = [
-            {"name": name, "weights": weights}
+            self._checkpoint(name, weights) | {"content": "", "problem": ""}
             for name, files in sorted(self.listing.items())
             for weights in sorted(files)
         ]
+        if request.show_all:
+            listed += [
+                {"name": name, "problem": problem, "next_command": command}
+                for name, (problem, command) in self.others.items()
+            ]
         found, token = page(listed, request, 2)
         return {"checkpoints": found, "next_page_token": token}
+
+    def GetCheckpoint(self, request: Any, context: Any) -> dict[str, Any]:
+        ref = request.checkpoint
+        if ref.weights not in self.listing.get(ref.name, ()):
+            raise Refused(status(grpc.StatusCode.NOT_FOUND, f"no checkpoint {ref.name!r}"))
+        return {"checkpoint": self._checkpoint(ref.name, ref.weights)}
+
+    def _checkpoint(self, name: str, weights: str) -> dict[str, Any]:
+        stamp, content, problem = self.written.get((name, weights), ("", "0" * 64, ""))
+        known = {"stamp": stamp, "content": content, "problem": problem}
+        return {"name": name, "weights": weights, **known}
 
     def ScoreCheckpoint(self, request: Any, context: Any) -> Any:
         with self._guard:

@@ -17,10 +17,11 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
     parse,
+    to_plain,
 )
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import AnchorPreview, Score
+from acpc_client import AnchorPreview, Result, Score, ScoreRequest, save_result
 from acpc_lab.campaigns import Entry, TaskState
 from acpc_lab.report import ReportData
 from acpc_lab.sweeps import Cell, CellResult, SweepFolder, SweepPlan
@@ -160,6 +161,15 @@ def judged(
     )
 
 
+def saved(path: Path, score: Score, shift: str = "blur:15") -> Path:
+    """Keeps a score with what was asked, as ``acpc score --out`` does."""
+    reference = score.reference and score.reference.checkpoint
+    anchors = DatasetAnchors("two-room.h5", "two-room.yaml")
+    asked = ScoreRequest(score.checkpoint.checkpoint, anchors, parse(shift), reference=reference)
+    save_result(Result("score", score, to_plain(asked), "operations/1"), path)
+    return path
+
+
 def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:
     """A row with this score."""
     reference = score and score.reference
@@ -266,6 +276,7 @@ def kept_sweep(folder: Path) -> Path:
             journal.note(cell.id, Entry(TaskState.SUCCEEDED, 1, f"operations/{index}"))
         failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
         journal.note(cells[2].id, failed)
+        journal.write()
     return folder
 
 

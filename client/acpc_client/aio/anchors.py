@@ -12,11 +12,11 @@ from acpc.contract import (
     Reading,
 )
 
-from acpc_client.aio.resources import Resource
-from acpc_client.calls import check_timeout, methods, requests
+from acpc_client.aio.resources import Listed, Resource
+from acpc_client.calls import methods, requests
+from acpc_client.calls.options import check_timeout
 from acpc_client.errors import AcpcError, NotFound
-from acpc_client.transport import AsyncListing
-from acpc_client.uploads import OnUpload, Upload, UploadOptions
+from acpc_client.uploads import TIMEOUT_S, OnUpload, Upload, UploadOptions
 
 
 class AsyncAnchors(Resource):
@@ -56,7 +56,8 @@ class AsyncAnchors(Resource):
                 is the upload's.
         """
         options = UploadOptions(description, compress, progress, request_id, check_timeout(timeout))
-        upload = Upload(anchors, options, self._transport.policy)
+        absence = self._transport.upload(options.timeout or TIMEOUT_S)
+        upload = Upload(anchors, options, absence)
         await self._transport.aside(upload.prepare)
         while True:
             try:
@@ -140,11 +141,9 @@ class AsyncAnchors(Resource):
         digest = _digest_of(anchor_set)
         return await self._call(methods.ANCHOR_CONTENTS, timeout, digest=digest, **asked)
 
-    def list(
-        self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[AnchorSet]:
-        """Every set, newest first; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(methods.LIST_ANCHORS, timeout, page_size)
+    async def list(self, *, timeout: float | None = None) -> Listed[AnchorSet]:
+        """Every set, newest first; ``timeout`` seconds for each page."""
+        return await self._pages(methods.LIST_ANCHORS, timeout)
 
     async def delete(self, anchor_set: AnchorSet | str, *, timeout: float | None = None) -> None:
         """Removes a set that no job needs. Not tried again."""

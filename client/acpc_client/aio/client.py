@@ -9,7 +9,8 @@ from acpc.contract import NumericMode
 
 from acpc_client import aio, calls
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.transport import DEFAULT_TARGET, ClientOptions, Feed
+from acpc_client.transport.access import ClientOptions
+from acpc_client.transport.base import DEFAULT_TARGET, Feed
 
 if TYPE_CHECKING:
     from acpc.contract import (
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
         Study,
     )
 
-    from acpc_client.absence import Absence, OnAway
-    from acpc_client.calls import (
+    from acpc_client.calls.options import (
         CallOptions,
         CertifyOptions,
         Named,
@@ -36,8 +36,9 @@ if TYPE_CHECKING:
         PoolOptions,
         ScoreOptions,
     )
-    from acpc_client.results import PairOutcome
-    from acpc_client.transport import AsyncPairs
+    from acpc_client.results.answers import PairOutcome
+    from acpc_client.retries import Absence, OnAway
+    from acpc_client.transport.aio import AsyncPairs
 
 
 class AsyncAcpcClient:
@@ -76,7 +77,7 @@ class AsyncAcpcClient:
 
         def __getattr__(self, name: str) -> Any:  # noqa: ANN401
             """Names what is meant by a name that is not there."""
-            raise calls.unknown_attribute(self, name)
+            raise calls.names.unknown_attribute(self, name)
 
     @property
     def target(self) -> str:
@@ -98,7 +99,7 @@ class AsyncAcpcClient:
 
         Both arguments default to the client's.
         """
-        return self._transport.absence(patience, on_away=on_away)
+        return self._transport.loop(patience, on_away)
 
     @property
     def checkpoints(self) -> aio.AsyncCheckpoints:
@@ -273,7 +274,8 @@ class AsyncAcpcClient:
         """
         rpc = calls.methods.SCORE
         request = rpc.message(checkpoint, options, anchors=anchors, shift=shift)
-        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        absence = self._transport.absence(patience, timeout=timeout)
+        submitted = await self._transport.run(rpc, request, timeout, absence)
         return aio.AsyncScoreJob(self.operations, submitted)
 
     async def preview_anchors(
@@ -298,8 +300,8 @@ class AsyncAcpcClient:
         rpc = calls.methods.PREVIEW
         request = rpc.request(
             name=job if isinstance(job, str) else job.name,
-            anchors=[calls.unsigned(index, "anchors") for index in anchors],
-            draw=calls.unsigned(draw, "draw"),
+            anchors=[calls.options.unsigned(index, "anchors") for index in anchors],
+            draw=calls.options.unsigned(draw, "draw"),
         )
         return await self._transport.run(rpc, request, timeout)
 
@@ -327,5 +329,6 @@ class AsyncAcpcClient:
         """
         rpc = calls.methods.STUDY
         request = rpc.message(checkpoint, options, anchors=anchors, study=study)
-        submitted = await self._transport.submit(rpc, request, timeout, patience)
+        absence = self._transport.absence(patience, timeout=timeout)
+        submitted = await self._transport.run(rpc, request, timeout, absence)
         return aio.AsyncStudyJob(self.operations, submitted)

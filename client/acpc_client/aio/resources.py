@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import grpc
 from acpc.contract import (
@@ -17,14 +17,17 @@ from acpc.contract import (
 )
 from google.protobuf.duration_pb2 import Duration
 
-from acpc_client.absence import Watch
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import Page, Rpc, check_timeout, methods, requests, unsigned
-from acpc_client.results import OnProgress, Operation, StudyResult, listener
-from acpc_client.transport import AsyncListing
+from acpc_client.calls import methods, requests
+from acpc_client.calls.methods import Page, Rpc
+from acpc_client.calls.options import check_timeout
+from acpc_client.results.answers import Operation, StudyResult
+from acpc_client.results.bar import OnProgress, listener
+from acpc_client.retries import Watch
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")
+Listed: TypeAlias = list[Item]  # a class here has a method of that name
 # Beyond a wait at the server itself, for the answer to arrive.
 WAIT_SLACK_S = 10.0
 
@@ -39,34 +42,38 @@ class Resource:
         """The answer to a request of these fields."""
         return await self._transport.run(rpc, rpc.request(**request), timeout)
 
-    def _pages(
-        self, rpc: Rpc[Page[Item]], timeout: float | None, page_size: int, **request: object
-    ) -> AsyncListing[Item]:
-        size = unsigned(page_size, "page_size", 31)
-
-        async def fetch(token: str) -> Page[Item]:
-            return await self._call(rpc, timeout, page_size=size, page_token=token, **request)
-
-        return AsyncListing(fetch)
+    async def _pages(
+        self, rpc: Rpc[Page[Item]], timeout: float | None, **request: object
+    ) -> Listed[Item]:
+        """The records of every page."""
+        page = await self._call(rpc, timeout, **request)
+        found = [*page.items]
+        while page.next_token:
+            page = await self._call(rpc, timeout, page_token=page.next_token, **request)
+            found += page.items
+        return found
 
 
 class AsyncCheckpoints(Resource):
     """The checkpoints below the server's root."""
 
-    def list(
-        self, *, show_all: bool = False, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[Checkpoint]:
-        """Every checkpoint; pages are fetched as they are read, ``timeout`` seconds each.
+    async def list(
+        self, *, show_all: bool = False, timeout: float | None = None
+    ) -> Listed[Checkpoint]:
+        """Every checkpoint; ``timeout`` seconds for each page.
 
         With ``show_all`` also folders that hold something else, with ``problem`` and
         ``next_command``.
         """
-        return self._pages(methods.LIST_CHECKPOINTS, timeout, page_size, show_all=show_all)
+        return await self._pages(methods.LIST_CHECKPOINTS, timeout, show_all=show_all)
 
     async def get(
         self, checkpoint: str | CheckpointRef, *, timeout: float | None = None
     ) -> Checkpoint:
-        """One checkpoint."""
+        """One checkpoint, with what its files hold, or why they are not whole.
+
+        The server reads them for it, once while they stay as they are.
+        """
         ref = requests.reference(checkpoint)
         return await self._call(methods.GET_CHECKPOINT, timeout, checkpoint=ref)
 
@@ -99,35 +106,28 @@ class AsyncCheckpoints(Resource):
 class AsyncDatasets(Resource):
     """The datasets below the server's root, and the tasks as which they can be read."""
 
-    def list(
-        self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[DatasetFile]:
-        """Every dataset; pages are fetched as they are read, ``timeout`` seconds each."""
-        return self._pages(methods.LIST_DATASETS, timeout, page_size)
+    async def list(self, *, timeout: float | None = None) -> Listed[DatasetFile]:
+        """Every dataset; ``timeout`` seconds for each page."""
+        return await self._pages(methods.LIST_DATASETS, timeout)
 
-    def tasks(
-        self, *, page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[TaskSummary]:
-        """Every task preset, then every task file; pages as in :meth:`list`."""
-        return self._pages(methods.LIST_TASKS, timeout, page_size)
+    async def tasks(self, *, timeout: float | None = None) -> Listed[TaskSummary]:
+        """Every task preset, then every task file; ``timeout`` seconds for each page."""
+        return await self._pages(methods.LIST_TASKS, timeout)
 
 
 class AsyncOperations(Resource):
     """The jobs of the server."""
 
-    def list(
-        self, *, filter: str = "", page_size: int = 100, timeout: float | None = None
-    ) -> AsyncListing[Operation]:
+    async def list(self, *, filter: str = "", timeout: float | None = None) -> Listed[Operation]:
         """Every operation, newest first and without its answer, which :meth:`get` has.
 
         Args:
             filter: Terms joined by AND: ``state=failed``, ``kind=score_checkpoint``,
                 ``checkpoint=<name>``, ``created>=2026-01-31T08:00:00Z``.
-            page_size: Operations a call; pages are fetched as they are read.
-            timeout: Seconds a call.
+            timeout: Seconds for each page.
         """
         asked = {"name": "operations", "filter": filter}
-        return self._pages(methods.LIST_OPERATIONS, timeout, page_size, **asked)
+        return await self._pages(methods.LIST_OPERATIONS, timeout, **asked)
 
     async def get(self, name: str, *, timeout: float | None = None) -> Operation:
         """One operation as it is now."""
@@ -167,8 +167,7 @@ class AsyncOperations(Resource):
             ServerAway: The server was away for too long.
             NotFound: The server has no record of the operation, or has lost it.
         """
-        absence = self._transport.absence(patience)
-        watch = Watch(self._transport.policy, absence, name, check_timeout(timeout))
+        watch = Watch(self._transport.absence(patience, timeout=timeout, whole=False), name)
         while True:
             request, rpc = methods.WATCH.request(name=watch.name), methods.WATCH
             stream: Any = None

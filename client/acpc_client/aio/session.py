@@ -9,10 +9,12 @@ from acpc.contract import Array, CheckpointRef, PoolCertificate, Receipt, Sample
 from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanStart
 
 from acpc_client.aio.transport import AsyncTransport
-from acpc_client.calls import CertifyOptions, check_timeout, methods, requests
+from acpc_client.calls import methods, requests
+from acpc_client.calls.options import CertifyOptions, check_timeout
 from acpc_client.errors import AcpcError, MalformedAnswer, SessionClosed, Unavailable, extended
-from acpc_client.results import read_answer
-from acpc_client.transport import AsyncConversation, AsyncLock
+from acpc_client.results.answers import read_answer
+from acpc_client.retries import hinted
+from acpc_client.transport.aio import AsyncConversation, AsyncLock
 
 T = TypeVar("T")
 # A stream has no request id of its own; the header gives its errors and log lines the session's.
@@ -101,10 +103,10 @@ class AsyncPlanSession:
                 return self
             except BaseException as failure:
                 self._hang_up(str(failure))
-                delay = attempts.after(failure) if isinstance(failure, AcpcError) else None
-                if delay is None:
+                if not isinstance(failure, AcpcError):
                     raise
-            await self._transport.rest(delay)
+                error = failure
+            await self._transport.rest(attempts.failed(error))
 
     async def __aexit__(self, kind: object, *_: object) -> None:
         if kind is None:
@@ -233,7 +235,7 @@ class AsyncPlanSession:
         """Words why the session ended; an error of a server that has gone also gets a remedy."""
         if isinstance(failure, Unavailable):
             extended(failure, "a planning session stays with its server: open another")
-            self._transport.policy.hinted(failure)
+            hinted(failure)
         return str(failure) or type(failure).__name__
 
     def _hang_up(self, why: str) -> None:

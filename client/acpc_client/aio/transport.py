@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import grpc
 
-from acpc_client.errors import AcpcError
-from acpc_client.transport import AsyncWire
+from acpc_client.transport.aio import AsyncWire
 
 if TYPE_CHECKING:
-    from acpc_client.absence import Absence
-    from acpc_client.calls import Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.retries import Absence
 
 Answer = TypeVar("Answer")
 
@@ -32,39 +31,18 @@ class AsyncTransport(AsyncWire):
         timeout: float | None,
         absence: Absence | None = None,
     ) -> Answer:
-        """Sends a call until it is answered, its retries are used up, or its deadline passes.
+        """Sends a call, the same each time, until it is answered or will not be.
 
-        No wait outlasts the patience of an ``absence``. The request keeps its id in all attempts.
+        How long, an ``absence`` decides; None: that of a call of ``timeout`` seconds.
         """
-        attempts = self.attempts(rpc, timeout)
+        absence = absence or self.attempts(rpc, timeout)
         while True:
             call = self.call(rpc)
             try:
-                answer = await call(request, timeout=attempts.remaining())
+                answer = await call(request, timeout=absence.remaining() or rpc.timeout)
                 self.contact.answered()
+                absence.answered()
                 return rpc.read(answer)
             except grpc.RpcError as raised:
                 error = self.error(raised, getattr(request, "request_id", ""))
-                delay = attempts.after(error)
-                if delay is None or (absence is not None and absence.spent(error, delay)):
-                    raise error from None
-            await self.rest(delay)
-
-    async def submit(
-        self,
-        rpc: Rpc[Answer],
-        request: Any,  # noqa: ANN401 - a message
-        timeout: float | None,
-        patience: float | None,
-    ) -> Answer:
-        """``run`` for a call that outlasts an absence of the server, within the same deadline."""
-        absence = self.absence(patience, timeout=timeout or self.timeout)
-        while True:
-            try:
-                answer = await self.run(rpc, request, timeout, absence)
-            except AcpcError as error:
-                delay = absence.failed(error)
-            else:
-                absence.answered()
-                return answer
-            await self.rest(delay)
+            await self.rest(absence.failed(error))

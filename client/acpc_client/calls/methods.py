@@ -28,7 +28,7 @@ from acpc_client.calls.options import (
     ScoreOptions,
 )
 from acpc_client.errors import MalformedAnswer
-from acpc_client.results import Operation, PairOutcome
+from acpc_client.results.answers import Operation, PairOutcome
 
 Answer = TypeVar("Answer")
 Item = TypeVar("Item")

@@ -147,13 +147,13 @@ def check_options(given: Mapping[str, object], known: type) -> None:
             raise TypeError(f"unexpected option {name!r}; known: {', '.join(sorted(options))}")
 
 
-def unsigned(value: Count, name: str, bits: int = 32) -> Count:
-    """``value`` itself, once it is known to fit an unsigned field of the contract.
+def unsigned(value: Count, name: str) -> Count:
+    """``value`` itself, once it is known to fit a uint32 of the contract.
 
     Raises ArgumentError: It does not.
     """
-    if value is not None and not (isinstance(value, Integral) and 0 <= value < 2**bits):
-        raise ArgumentError(name, f"found {value!r}, wanted an integer in [0, 2**{bits})")
+    if value is not None and not (isinstance(value, Integral) and 0 <= value < 2**32):
+        raise ArgumentError(name, f"found {value!r}, wanted an integer in [0, 2**32)")
     return value
 
 

@@ -9,9 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypedDict
 
-from acpc_client.absence import OnAway
 from acpc_client.errors import ArgumentError
-from acpc_client.retries import RetryPolicy
+from acpc_client.retries import OnAway, RetryPolicy
 from acpc_client.transport.channel import Tls
 
 Token = str | Path | Callable[[], str]

@@ -6,24 +6,24 @@ import asyncio
 from collections.abc import (
     AsyncIterable,
     AsyncIterator,
-    Awaitable,
     Callable,
-    Generator,
     Iterable,
     Sequence,
 )
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
+from acpc_client.retries import hinted
 from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 from acpc_client.transport.channel import Ending
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Page, Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 Item = TypeVar("Item")
 AsyncLock = asyncio.Lock
@@ -61,7 +61,7 @@ class AsyncWire(TransportBase):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self.policy.hinted(self.error(await ending.behind(raised))) from None
+            raise hinted(self.error(await ending.behind(raised))) from None
         finally:
             stream.cancel()
 
@@ -145,27 +145,3 @@ class AsyncConversation:
     def cancel(self) -> None:
         """Ends the stream at once."""
         self._stream.cancel()
-
-
-class AsyncListing(Generic[Item]):
-    """Records of the server, in its order; pages are fetched as they are read."""
-
-    def __init__(self, fetch: Callable[[str], Awaitable[Page[Item]]]) -> None:
-        self._fetch = fetch
-
-    async def __aiter__(self) -> AsyncIterator[Item]:
-        token = ""
-        while True:
-            page = await self._fetch(token)
-            for item in page.items:
-                yield item
-            token = page.next_token
-            if not token:
-                return
-
-    def __await__(self) -> Generator[Any, None, list[Item]]:
-        return self.all().__await__()
-
-    async def all(self) -> list[Item]:
-        """Every record, for ``len`` and indices; awaiting the listing itself gives the same."""
-        return [item async for item in self]

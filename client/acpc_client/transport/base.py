@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 
-from acpc_client.absence import Absence, Contact, OnAway
-from acpc_client.calls import check_options, check_timeout
+from acpc_client.calls.options import check_options, check_timeout
 from acpc_client.errors import (
     AcpcError,
     ArgumentError,
@@ -24,7 +23,7 @@ from acpc_client.errors import (
     extended,
     from_rpc_error,
 )
-from acpc_client.retries import Attempts, RetryPolicy
+from acpc_client.retries import Absence, Contact, OnAway, RetryPolicy, resumed
 from acpc_client.transport.access import (
     ClientOptions,
     bearer,
@@ -37,7 +36,8 @@ from acpc_client.transport.channel import CHANNEL_OPTIONS, Channel, Connection, 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from acpc_client.calls import Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 DEFAULT_TARGET = "localhost:50051"
 UNHEARD_S = 5.0
@@ -49,7 +49,6 @@ _KINDS: dict[str, tuple[Any, str]] = {
     "retry": (RetryPolicy, "RetryPolicy(...)"),
     "on_away": (Callable, "a function"),
 }
-_NO_RETRIES = RetryPolicy(attempts=1)
 
 
 class Feed:
@@ -158,24 +157,32 @@ class TransportBase(ABC):
             self.contact.heard = now
             self._connection.renew()
 
-    def attempts(self, rpc: Rpc[Any], timeout: float | None) -> Attempts:
+    def attempts(self, rpc: Rpc[Any], timeout: float | None) -> Absence:
         """The deadline and the retries of one logical call."""
         deadline = check_timeout(timeout) or self.timeout or rpc.timeout
-        return Attempts(self.policy if rpc.idempotent else _NO_RETRIES, deadline)
+        return Absence(self.contact, self.policy.attempts if rpc.idempotent else 1, deadline)
 
     def absence(
-        self,
-        patience: float | None = None,
-        *,
-        on_away: OnAway | None = None,
-        timeout: float | None = None,
+        self, patience: float | None, *, timeout: float | None, whole: bool = True
     ) -> Absence:
-        """Makes what waits while the server is away; no longer than ``timeout`` seconds.
+        """Makes what a job's call waits by while the server is away.
 
-        Raises ArgumentError: A negative patience.
+        ``whole``: The client's timeout is the deadline where none is given.
+        Raises ArgumentError: A negative patience, or no time.
         """
         given = self._patience if patience is None else check_patience(patience)
-        return Absence(self.contact, given, on_away or self._on_away, timeout, self.policy)
+        deadline = check_timeout(timeout) or (self.timeout if whole else None)
+        attempts = 1 if given == 0 else self.policy.attempts
+        return Absence(self.contact, attempts, deadline, given, self._on_away)
+
+    def loop(self, patience: float | None, on_away: OnAway | None) -> Absence:
+        """The same for calls that have retries of their own."""
+        given = self._patience if patience is None else check_patience(patience)
+        return Absence(self.contact, patience=given, on_away=on_away or self._on_away)
+
+    def upload(self, timeout: float) -> Absence:
+        """The same for the streams of an upload."""
+        return Absence(self.contact, self.policy.of_uploads, timeout, again=resumed)
 
 
 def check_patience(patience: float | None) -> float | None:

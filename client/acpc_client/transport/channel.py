@@ -18,7 +18,7 @@ import grpc.aio
 from acpc_client.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Rpc
+    from acpc_client.calls.methods import Rpc
 
 Channel = grpc.Channel | grpc.aio.Channel
 MESSAGE_LIMIT_BYTES = 64 * 1024 * 1024

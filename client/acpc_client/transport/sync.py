@@ -7,16 +7,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import grpc
-from acpc.contract import Columns, Tabular
 from google.protobuf.message import Message
 
+from acpc_client.retries import hinted
 from acpc_client.transport.base import GOODBYE_S, Feed, TransportBase
 
 if TYPE_CHECKING:
-    from acpc_client.calls import Page, Pair, Rpc
+    from acpc_client.calls.methods import Rpc
+    from acpc_client.calls.requests import Pair
 
 Item = TypeVar("Item")
 Lock = threading.Lock
@@ -64,7 +65,7 @@ class Wire(TransportBase):
             feed.check()
         except grpc.RpcError as raised:
             feed.check()
-            raise self.policy.hinted(self.error(raised)) from None
+            raise hinted(self.error(raised)) from None
         finally:
             stream.cancel()
 
@@ -142,61 +143,3 @@ class Conversation:
         """Ends the stream at once."""
         self._requests.put(None)
         self._stream.cancel()
-
-
-class Listing(Tabular, Sequence[Item]):
-    """Records of the server, in its order.
-
-    Iterating fetches pages as they are read. What needs all of them (``len``, an index, the table)
-    fetches the rest; a page that failed is asked for again.
-    """
-
-    def __init__(self, fetch: Callable[[str], Page[Item]]) -> None:
-        self._fetch = fetch
-        self._items: list[Item] = []
-        self._token: str | None = ""
-
-    def _more(self) -> bool:
-        """Fetches one page; False when there is none."""
-        if self._token is None:
-            return False
-        page = self._fetch(self._token)
-        self._items += page.items
-        self._token = page.next_token or None
-        return True
-
-    def _all(self) -> list[Item]:
-        while self._more():
-            pass
-        return self._items
-
-    def __iter__(self) -> Iterator[Item]:
-        at = 0
-        while at < len(self._items) or self._more():
-            yield from self._items[at:]
-            at = len(self._items)
-
-    def __len__(self) -> int:
-        return len(self._all())
-
-    @overload
-    def __getitem__(self, index: int) -> Item: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Item]: ...
-    def __getitem__(self, index: int | slice) -> Item | list[Item]:
-        return self._all()[index]
-
-    def table(self) -> Columns:
-        """The fields of every record that hold a plain value in one of them."""
-        rows: list[dict[str, object]] = [item.to_dict() for item in self._all()]  # type: ignore[attr-defined]
-        columns = {name: [row[name] for row in rows] for name in (rows[0] if rows else ())}
-        return {name: values for name, values in columns.items() if _is_plain(values)}
-
-    def headline(self) -> str:
-        """How many records there are."""
-        return "1 record" if len(self) == 1 else f"{len(self)} records"
-
-
-def _is_plain(values: Sequence[object]) -> bool:
-    nested = any(isinstance(value, dict | list) for value in values)
-    return not nested and any(value is not None for value in values)

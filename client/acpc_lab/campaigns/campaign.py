@@ -207,6 +207,7 @@ class Campaign(Generic[T]):
     """One run over tasks, whose states go to a journal where there is one.
 
     Attributes:
+        client: The server.
         tasks: Every task as it is now.
     """
 
@@ -219,7 +220,7 @@ class Campaign(Generic[T]):
         journal: Journal | None = None,
         on_update: OnUpdate[T] = lambda _: None,
     ) -> None:
-        self._client, self._link, self._options = client, link, options
+        self.client, self._link, self._options = client, link, options
         self._journal, self._on_update = journal, on_update
         self._entries = {} if journal is None else journal.entries()
         self._away: AcpcError | None = None
@@ -231,17 +232,23 @@ class Campaign(Generic[T]):
     def run(self) -> None:
         """Runs until every task is done, or as far as the options go.
 
-        Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop.
+        Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop;
+        OSError: The journal cannot be written.
         """
         self._tell(*self.tasks)
-        while self.turn():
-            self._link.sleep(self._link.poll)
-            self._link.check()
+        try:
+            while self.turn():
+                self._write()
+                self._link.sleep(self._link.poll)
+                self._link.check()
+        finally:
+            self._write()
 
     def turn(self) -> bool:
         """Submits, and looks at some jobs; returns whether anything is left to do.
 
-        Raises RunEnded: As for ``run``.
+        What has moved is not in the journal's file before its ``write``. Raises RunEnded: As for
+        ``run``.
         """
         how = self._options
         if how.submit:
@@ -291,7 +298,7 @@ class Campaign(Generic[T]):
     def _send(self, task: T) -> None:
         attempt = task.entry.attempt + 1
         try:
-            operation = self._link.ask(lambda: task.submit(self._client, attempt), raise_busy=True)
+            operation = self._link.ask(lambda: task.submit(self.client, attempt), raise_busy=True)
         except RunEnded:
             raise
         except AcpcError as error:
@@ -306,7 +313,7 @@ class Campaign(Generic[T]):
 
     def _look(self, task: T) -> None:
         try:
-            operation = self._link.ask(lambda: self._client.operations.get(task.entry.operation))
+            operation = self._link.ask(lambda: self.client.operations.get(task.entry.operation))
         except errors.NotFound:  # it is submitted again under the same id
             self._set(task, Entry(TaskState.PENDING, task.entry.attempt - 1), progress=None)
         except RunEnded:
@@ -354,6 +361,10 @@ class Campaign(Generic[T]):
             task.entry = entry
             vars(task).update(changes)
             self._tell(task)
+
+    def _write(self) -> None:
+        if self._journal is not None:
+            self._journal.write()
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error

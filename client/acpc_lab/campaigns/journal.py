@@ -1,7 +1,8 @@
-"""Keeps the state of each task in a file: one line per event, flushed to the disk.
+"""Keeps the state of each task in a file, which is written whole once a turn.
 
-A crash costs nothing: request ids follow from task and attempt, so a lost event is found at the
-server. Its record alone does not do: it lacks refused attempts, forgets jobs, and may be away.
+A crash costs nothing: request ids follow from task and attempt, so what was not written yet is
+found at the server. Its record alone does not do: it lacks refused attempts, forgets jobs, and may
+be away.
 """
 
 from __future__ import annotations
@@ -10,16 +11,15 @@ import contextlib
 import enum
 import fcntl
 import json
-import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, replace
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from acpc.contract import from_plain, to_plain
-from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
+from acpc_client import write_whole
+from acpc_client.errors import AcpcError, FailedPrecondition
 
 
 class TaskState(enum.Enum):
@@ -84,33 +84,29 @@ def counted(entries: Iterable[Entry]) -> dict[TaskState, int]:
     return {state: counts[state] for state in TaskState if counts[state]}
 
 
-_MOVED = "moved"  # the event that holds an entry
-
-
 class Journal:
-    """Events of a campaign in a folder, read by any process, written by one at a time.
+    """The state of each task of a campaign, in a folder: read by any process, written by one.
 
     Attributes:
-        path: The file with the events.
+        path: The file.
     """
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.path = folder, folder / "journal.jsonl"
-        self._file: IO[bytes] | None = None
+        self.folder, self.path = folder, folder / "state.json"
+        self._held: dict[str, Entry] | None = None
+        self._moved = False
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Holds the folder for this process; the lock is freed however the process ends.
 
-        Raises FailedPrecondition: Another process holds it, or it cannot be written.
+        Raises FailedPrecondition: Another process holds it, or it cannot be written or read.
         """
         with contextlib.ExitStack() as held:
             try:
                 self.folder.mkdir(parents=True, exist_ok=True)
                 lock = held.enter_context((self.folder / "lock").open("ab"))
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._file = held.enter_context(self.path.open("ab"))
-                self._file.truncate(len(self._whole()))  # a crash may have torn the last line
             except BlockingIOError as error:
                 raise FailedPrecondition(
                     f"another process runs the sweep in {self.folder}; wait for it, or stop it",
@@ -118,49 +114,57 @@ class Journal:
                 ) from error
             except OSError as error:
                 raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
+            self._held, self._moved = self.entries(), False
             try:
                 yield
             finally:
-                self._file = None
+                self._held = None
 
     def note(self, task: str, entry: Entry) -> None:
-        """Writes the state of a task; it is on the disk when this returns."""
-        self.append(_MOVED, task, **entry.to_plain())
-
-    def append(self, event: str, task: str, **details: Any) -> None:  # noqa: ANN401 - plain values
-        """Writes any other event; it is on the disk when this returns."""
-        if self._file is None:
+        """Takes the state of a task, which ``write`` writes."""
+        if self._held is None:
             raise FailedPrecondition(f"{self.folder} is not open for writing")
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = json.dumps({"time": now, "event": event, "cell": task, **details})
-        self._file.write(f"{line}\n".encode())
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        self._held[task], self._moved = entry, True
+
+    def write(self) -> None:
+        """Puts on the disk what has moved; raises OSError."""
+        if self._moved and self._held is not None:
+            plain = {name: entry.to_plain() for name, entry in self._held.items()}
+            write_whole(self.path, f"{json.dumps(plain, indent=0)}\n".encode())
+            self._moved = False
 
     def entries(self) -> dict[str, Entry]:
-        """Returns the last state of every task, by its id."""
-        return {event["cell"]: event["entry"] for event in self.events() if "entry" in event}
+        """Returns the last state of every task, by its id.
 
-    def events(self) -> Iterator[dict[str, Any]]:
-        """Yields the events in order, without a last line that a crash has torn.
-
-        Raises FailedPrecondition: A line that is no event.
+        Raises FailedPrecondition: The file holds none.
         """
-        for number, line in enumerate(self._whole().splitlines(), start=1):
-            try:
-                event = json.loads(line)
-                if event["event"] == _MOVED:
-                    names = ("state", *(name for name in vars(Entry()) if name in event))
-                    event["entry"] = from_plain(Entry, {name: event[name] for name in names})
-                hash(event["cell"])
-            except (ValueError, KeyError, TypeError, RecursionError, ArgumentError) as error:
-                raise FailedPrecondition(
-                    f"line {number} of {self.path} is no event of a sweep; "
-                    "restore the file, or delete its folder to start over"
-                ) from error
-            yield event
+        if self._held is not None:
+            return self._held
+        try:
+            if self.path.exists():
+                plain = json.loads(self.path.read_bytes())
+            else:
+                plain = {x["cell"]: x for x in self.before() if x["event"] == "moved"}
+            known = [item.name for item in fields(Entry)]
+            return {
+                task: from_plain(Entry, {name: x[name] for name in known if name in x})
+                for task, x in plain.items()
+            }
+        except (
+            OSError,
+            ValueError,
+            LookupError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+        ) as error:
+            raise FailedPrecondition(
+                f"{self.path} cannot be read as the state of a sweep; "
+                "restore the file, or delete its folder to start over"
+            ) from error
 
-    def _whole(self) -> bytes:
-        """Reads the lines that are complete."""
-        content = self.path.read_bytes() if self.path.exists() else b""
-        return content[: content.rfind(b"\n") + 1]
+    def before(self) -> list[dict[str, Any]]:
+        """The events that an earlier release wrote, a line each; a crash may have torn the last."""
+        file = self.path.with_name("journal.jsonl")
+        lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in lines]

@@ -188,8 +188,8 @@ class Upload(_Made, Followed, Server):
 
     def __call__(self) -> None:
         if not self.file.exists():
-            wrong = f"{self.file} is not here; of a dataset at the server: acpc anchors create"
-            raise typer.BadParameter(wrong, param_hint="FILE")
+            wrong = "is not here; of a dataset at the server: acpc anchors create"
+            raise ArgumentError(str(self.file), wrong)
         with self.connect() as client, _shown() as (progress, on_read):
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
@@ -214,9 +214,7 @@ class Upload(_Made, Followed, Server):
 
         path, task, (drawing, reading) = self.file, self.task, self.drawing()
         found = self.format or recognise(path)
-        if found in ("", "npz") and (path.is_file() or any(path.glob("*.npy"))):
-            found = "arrays"
-        if found == "arrays":
+        if found == "arrays" or (not found and (path.suffix == ".npz" or any(path.glob("*.npy")))):
             arrays = load_anchors(path, self.history)
             if task or drawing:
                 option = "task" if task else next(iter(drawing))

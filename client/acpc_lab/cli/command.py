@@ -6,7 +6,6 @@ their annotations are no strings.
 """
 
 import enum
-import errno
 import inspect
 import math
 import re
@@ -55,10 +54,9 @@ def reported() -> Iterator[None]:
         code = Exit.JOB_ENDED_BADLY if error.job else code
         raise typer.Exit(code) from error
     except OSError as error:
-        if error.errno == errno.EPIPE:  # whoever read along has left, which typer knows to end
+        if error.filename is None:  # of stdout, which ``main`` reports
             raise
-        where = f"{error.filename}: " if error.filename else ""
-        render.error(FailedPrecondition(f"{where}{error.strerror or error}"))
+        render.error(FailedPrecondition(f"{error.filename}: {error.strerror}"))
         raise typer.Exit(Exit.ERROR) from error
 
 

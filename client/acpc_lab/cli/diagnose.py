@@ -11,7 +11,7 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, given, sets
-from acpc_lab.cli.gates import Case, JunitOption, settle
+from acpc_lab.cli.follow import Case, JunitOption, settle
 from acpc_lab.cli.options import (
     CheckpointName,
     Printed,
@@ -20,7 +20,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     read_grid,
 )
-from acpc_lab.cli.protocol import SettingsOption, keys_of, read_protocol
+from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 
 MOMENT = ("past_blocks", "proprio", "goal_proprio")
 """What a planner's moment may have besides its history and its goal."""
@@ -48,30 +48,25 @@ class _Asked(Printed, Server):
     input: Annotated[Path, typer.Option(exists=True, dir_okay=False)]
     shift: Shifts = None
     draws: Annotated[int | None, sets(PerturbationSet, "draws")] = None
-    protocol: SettingsOption = None
+    protocol: ProtocolOption = None
 
     def read(self, needed: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
         """The arrays of ``--input``, the views and the settings, as the client's calls take them.
 
-        Raises typer.BadParameter: Not an NPZ file, one with other arrays, both ``--shift`` and an
+        Raises ArgumentError: Not an NPZ file, one with other arrays, both ``--shift`` and an
         array ``views``, or neither, or wrong settings.
         """
         more = read_protocol(self.protocol, self.keys) | given(draws=self.draws)
-        try:
-            arrays = read_npz(self.input)
-        except ArgumentError as error:
-            raise typer.BadParameter(error.message, param_hint="--input") from error
+        arrays = read_npz(self.input)
         missing = [name for name in needed if name not in arrays]
         unknown = [name for name in arrays if name not in (*needed, *optional, "views")]
         if missing or unknown:
             wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
             wanted = f"wanted {', '.join(needed)} and optionally {', '.join((*optional, 'views'))}"
-            raise typer.BadParameter(f"{self.input}: {wrong}; {wanted}", param_hint="--input")
+            raise ArgumentError("--input", f"{self.input}: {wrong}; {wanted}")
         if bool(self.shift) == ("views" in arrays):
             found = "both --shift and" if self.shift else "neither --shift nor"
-            raise typer.BadParameter(
-                f"found {found} an array views; give one of them", param_hint="--shift"
-            )
+            raise ArgumentError("--shift", f"found {found} an array views; give one of them")
         views = {"perturbations": read_grid(self.shift or ()), "views": arrays.get("views")}
         named = {"checkpoint": checkpoint_of(self.checkpoint)}
         return {**dict.fromkeys(optional), **arrays, **named, **views, **more}
@@ -151,7 +146,7 @@ class Certify(_Asked):
     def __call__(self) -> None:
         require = self.require
         if require == "elite" and not self.elites:
-            raise typer.BadParameter(f"{require} needs --elites above 0", param_hint="--require")
+            raise ArgumentError("--require", f"{require} needs --elites above 0")
         asked = self.read(("history", "candidates", "goal"), (*MOMENT, "offsets", "infeasible"))
         asked |= given(elite_count=self.elites)
         with self.connect() as client:

@@ -1,28 +1,186 @@
-"""Follows work to its end: progress on stderr, as a bar or in lines; then verdict and exit code."""
-
-from __future__ import annotations
+"""Follows work to its end, with progress on stderr; then verdict, JUnit file and exit code."""
 
 import math
+import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from xml.etree import ElementTree as ET
 
 import typer
 from acpc.contract import ScoreRequest
-from acpc_client import AcpcClient, Operation, StudyResult, save_result
-from acpc_client.errors import ServerAway, extended
+from acpc_client import (
+    AcpcClient,
+    Operation,
+    Outcome,
+    Score,
+    StudyResult,
+    save_result,
+    write_whole,
+)
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
-from acpc_lab.cli.gates import ScoreOptions, conclude
-from acpc_lab.cli.options import interruptible
+from acpc_lab.cli.options import (
+    Followed,
+    Gate,
+    GateOption,
+    ScoreOut,
+    interruptible,
+    require_folder,
+)
+
+if TYPE_CHECKING:
+    from acpc_lab.sweeps import CellResult
+
+JunitOption = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        callback=require_folder,
+        help="Also write the verdicts as a JUnit file for the CI system, a test case each; "
+        "undecided ones are skipped.",
+    ),
+]
+
+
+class ScoreOptions(Followed):
+    """What is done with the score of a job that is followed."""
+
+    gate: GateOption = Gate.POINT
+    junit: JunitOption = None
+    out: ScoreOut = None
+
+
+REFERENCE = "the reference: there for comparison, not judged"
+"""What is said of a checkpoint that is its own reference."""
+# The element of JUnit and the exit code of what did not pass, the worst first.
+_ENDS = {
+    Outcome.UNSPECIFIED: ("error", Exit.JOB_ENDED_BADLY),
+    Outcome.FAILED: ("failure", Exit.SCREEN_FAILED),
+    Outcome.DOES_NOT_FIT: ("failure", Exit.SCREEN_FAILED),
+    Outcome.UNDECIDED: ("skipped", Exit.UNDECIDED),
+}
+_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
+_TYPES = {"failure": {"type": "failed"}, "error": {"type": "error"}}
+# What XML 1.0 cannot hold, escaped or not.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Case(NamedTuple):
+    """One verdict of a gate: of what, which, and why; without a score it is UNSPECIFIED."""
+
+    name: str
+    outcome: Outcome
+    message: str
+
+
+def settle(suite: str, cases: Sequence[Case], junit: Path | None) -> Exit:
+    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case.
+
+    Raises typer.BadParameter: The file cannot be written.
+    """
+    if junit is not None:
+        try:
+            write_whole(junit, _junit(suite, cases))
+        except OSError as error:
+            wrong = f"cannot write {junit}: {error.strerror}"
+            raise typer.BadParameter(wrong, param_hint="--junit") from error
+    outcomes = {case.outcome for case in cases}
+    return next((code for outcome, (_, code) in _ENDS.items() if outcome in outcomes), Exit.OK)
+
+
+def _junit(suite: str, cases: Sequence[Case]) -> bytes:
+    elements = [_ENDS.get(case.outcome, ("system-out", Exit.OK))[0] for case in cases]
+    counted = Counter(elements)
+    numbers = {"tests": str(len(cases))}
+    numbers |= {name: str(counted[element]) for name, element in _COUNTS.items()}
+    root = ET.Element("testsuites", numbers)
+    held = ET.SubElement(root, "testsuite", {"name": suite, **numbers})
+    for case, element in zip(cases, elements, strict=True):
+        name, message = (_FORBIDDEN.sub("\ufffd", text) for text in (case.name, case.message))
+        made = ET.SubElement(held, "testcase", {"name": name, "classname": suite})
+        about = {"message": message} if element in _COUNTS.values() else {}
+        ET.SubElement(made, element, about | _TYPES.get(element, {})).text = message
+    ET.indent(root)
+    content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content + b"\n"
+
+
+def conclude(
+    suite: str,
+    named: "Sequence[tuple[str, CellResult]]",
+    gate: Gate | None,
+    junit: Path | None,
+    *,
+    spoilt: bool = False,
+) -> NoReturn:
+    """Judges cells by a gate, writes the JUnit file, and exits with the code of the worst.
+
+    A reference among others is there for comparison. Without a gate nothing that has a score fails.
+    Of several the numbers decide while some have no score. What is ``spoilt`` ends badly.
+
+    Raises typer.Exit: Always; FailedPrecondition: The confident gate, where a score has no
+    evidence.
+    """
+    cells, by = [cell for _, cell in named], gate
+    if len(cells) > 1 and not all(cell.score for cell in cells):
+        by = gate and Gate.POINT
+    alone = all(cell.is_reference for cell in cells)
+    cases = [Case(name, _outcome(cell, by, alone), _why(cell, gate, alone)) for name, cell in named]
+    code = settle(suite, cases, junit)
+    counts = Counter(case.outcome for case in cases)
+    missing = sum(cell.score is None for cell in cells)
+    if counts[Outcome.UNSPECIFIED] > missing:
+        render.problem("the server gave no outcome this client knows; update the client")
+        code = Exit.ERROR
+    elif missing:
+        render.note(f"{missing} of {len(cases)} have no score")
+    elif code is Exit.SCREEN_FAILED and len(cases) > 1:
+        surely = "surely " if gate is Gate.CONFIDENT else ""
+        failed = counts[Outcome.FAILED] + counts[Outcome.DOES_NOT_FIT]
+        render.note(f"{failed} of {len(cases)} {surely}fail the screen")
+    elif code is Exit.UNDECIDED:
+        judged = [cell.score for cell in cells if cell.score and (alone or not cell.is_reference)]
+        bare = any(score.verdict.outcome is Outcome.INCONCLUSIVE for score in judged)
+        more = "nothing passes without a reference; name one" if bare else "score more anchors"
+        many = f"{counts[Outcome.UNDECIDED]} of {len(cases)} " if len(cases) > 1 else ""
+        render.note(f"{many}undecided: {more}")
+    raise typer.Exit(Exit.JOB_ENDED_BADLY if spoilt else code)
+
+
+def _outcome(cell: "CellResult", gate: Gate | None, alone: bool) -> Outcome:
+    """What a gate makes of a cell; the confident one has judged nothing without a reference."""
+    if cell.score is None or gate is None:
+        return Outcome.PASSED if cell.score else Outcome.UNSPECIFIED
+    if cell.among is not None or (cell.is_reference and not alone):
+        return cell.gated(gate)
+    found = cell.score.gated(gate)
+    unjudged = gate is Gate.CONFIDENT and found is Outcome.INCONCLUSIVE
+    return Outcome.UNDECIDED if unjudged else found
+
+
+def _why(cell: "CellResult", gate: Gate | None, alone: bool) -> str:
+    if cell.score is None:
+        return cell.problem or f"{cell.state.value}: it has no score"
+    return REFERENCE if cell.is_reference and not alone else reason(cell.score, gate)
+
+
+def reason(score: Score, gate: str | None) -> str:
+    """Why a score passes or not, beginning with the verdict that the gate goes by."""
+    if gate == Gate.CONFIDENT and score.certainty:
+        return f"{score.certainty} ({score.verdict.summary})"
+    return score.headline()
+
 
 _LINE_S = 60.0
-_LEFT = (
+_GO_ON = (
     "interrupted: {} goes on at the server",
     "  follow it: acpc show job {} --wait",
     "  cancel it: acpc cancel {}",
@@ -120,28 +278,14 @@ def _remark(now: CampaignProgress[Any], noun: str) -> str:
     """How many tasks are in which state, and how long it takes."""
     counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
     rate = f"; {now.rate * 60:.3g} {noun} a minute" if now.rate else ""
-    if not now.seconds_left:
-        return f"{counts}{rate}"
-    minutes = round(now.seconds_left / 60)
-    left = f"{minutes} min" if minutes else f"{round(now.seconds_left)} s"
-    left = f"{minutes // 60} h {minutes % 60} min" if minutes >= 60 else left
-    return f"{counts}{rate}; about {left} left"
+    return f"{counts}{rate}" + (f"; about {_left(now.seconds_left)}" if now.seconds_left else "")
 
 
-@contextmanager
-def submitting(request_id: str) -> Iterator[str]:
-    """Says how to find the job again, where its submission ends without an answer.
-
-    Raises typer.Exit: It was interrupted; ServerAway: The server was away for too long.
-    """
-    again = f"it may have the job: give the same command with --request-id {request_id}"
-    try:
-        with interruptible([f"interrupted before the server answered; {again}"]):
-            yield request_id
-    except ServerAway as away:
-        if away.sent:
-            raise extended(away, again) from None
-        raise
+def _left(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes >= 60:
+        return f"{minutes // 60} h {minutes % 60} min left"
+    return f"{minutes} min {rest} s left" if minutes else f"{rest} s left"
 
 
 def follow(
@@ -153,14 +297,12 @@ def follow(
     Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
     passed.
     """
-    with interruptible(line.format(name) for line in _LEFT), counted("waiting") as show:
+    with interruptible(line.format(name) for line in _GO_ON), counted("waiting") as show:
         if said:
             render.note(said)
         for last in client.operations.watch(name, timeout=timeout):
-            name, progress, left = last.name, last.progress, ""
-            if progress.seconds_left is not None:
-                minutes, rest = divmod(round(progress.seconds_left), 60)
-                left = f"{minutes} min {rest} s left" if minutes else f"{rest} s left"
+            name, progress = last.name, last.progress
+            left = "" if progress.seconds_left is None else _left(progress.seconds_left)
             phase = progress.phase or last.state.name.lower()
             show(phase, progress.completed, progress.total, left)
     if out is not None and last.error is None:
@@ -181,7 +323,9 @@ def finish(
     if form.json and answered:
         render.result(*answered)
     for job in jobs:
-        failed(job)
+        if job.error is not None:
+            render.error(job.error)
+            render.note(f"  {job.name} {job.state.name.lower()}")
     for job in answered:
         if job.study is not None:
             if not form.json:
@@ -189,7 +333,7 @@ def finish(
             raise typer.Exit(Exit.OK)
     from acpc_lab.cli import sweep  # noqa: PLC0415  slow to import
 
-    requests = asked or [job.request for job in jobs]
+    requests: Sequence[ScoreRequest | None] = asked or [job.request for job in jobs]
     cells = sweep.cells_of(jobs, requests)
     if not form.json and answered:
         said = render.asked(answered[0], shifts=len(jobs))
@@ -200,13 +344,6 @@ def finish(
     named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
              for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
     conclude("acpc score", named, form.gate, form.junit)
-
-
-def failed(operation: Operation) -> None:
-    """Prints why a job has no answer, and which job it is."""
-    if operation.error is not None:
-        render.error(operation.error)
-        render.note(f"  {operation.name} {operation.state.name.lower()}")
 
 
 def study_line(study: StudyResult) -> str:

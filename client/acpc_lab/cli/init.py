@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from acpc.contract import ArgumentError
 from acpc.datasets import FORMATS
 
 from acpc_lab.cli import render
@@ -65,7 +66,7 @@ class Init(Options):
         to_sweep = self.source.suffix in (".yaml", ".yml")
         target = self.source if to_sweep else self.out or Path(f"{self.source.stem}.yaml")
         if target.exists() and not self.force:
-            raise typer.BadParameter(f"{target} is there; give --force to overwrite it, or --out")
+            raise ArgumentError(str(target), "is there; give --force to overwrite it, or --out")
         require_folder(target)
         if to_sweep:
             from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
@@ -84,16 +85,14 @@ class Init(Options):
         )
 
         if not self.source.exists():
-            wrong = (
-                f"{self.source} is not here; if it lies at the server alone, give the command there"
-            )
-            raise typer.BadParameter(wrong, param_hint="DATASET")
+            wrong = "is not here; if it lies at the server alone, give the command there"
+            raise ArgumentError(str(self.source), wrong)
         known = {name: getattr(self, name) for name in _KNOWN}
         try:
             labels = tuple(map(int, self.labels.split(","))) if self.labels else None
         except ValueError as error:
             wrong = f"found {self.labels!r}, wanted numbers like 1,2"
-            raise typer.BadParameter(wrong, param_hint="--labels") from error
+            raise ArgumentError("--labels", wrong) from error
         chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
         with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)

@@ -14,12 +14,11 @@ from acpc_client import (
     save_result,
     status_of,
 )
-from acpc_client.errors import NotFound
+from acpc_client.errors import ArgumentError, NotFound
 
 from acpc_lab.cli import render
 from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, contents_of, mebibytes
-from acpc_lab.cli.follow import finish, follow, study_line
-from acpc_lab.cli.gates import ScoreOptions
+from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
 from acpc_lab.cli.options import (
     CheckpointName,
     Printed,
@@ -67,6 +66,8 @@ _MODEL = (
     Quantity("latent width", "model.latent_dim"),
     Quantity("history", "model.history"),
     Quantity("action block width", "model.action_block_dim"),
+    Quantity("content", "content"),
+    Quantity("problem", "problem"),
 )
 _DATASETS = (
     Quantity("name", "name"),
@@ -81,6 +82,13 @@ _TASKS = (
     ),
     Quantity("frameskip", lambda x: str(x.frameskip) if x.state else "-", wide=True),
 )
+_PHASES = (
+    Quantity("seconds by phase", lambda item: ", ".join(
+        f"{name} {seconds:.2f}"
+        for name, seconds in sorted(item.phase_seconds.items(), key=lambda one: -one[1]))),
+    Quantity("answer", lambda item: item.study and study_line(item.study)),
+    Quantity("error", lambda item: item.error and f"{item.error.code}: {item.error.message}"),
+)  # fmt: skip
 _OPERATIONS = (
     Quantity("name", "name", most=len("operations/") + 8),
     Quantity("checkpoint", "checkpoint.name"),
@@ -136,14 +144,14 @@ class List(Printed, Server):
                 case "datasets":
                     self._datasets(client)
                 case "tasks":
-                    render.listing(list(client.datasets.tasks()), _TASKS, self.form)
+                    render.listing(client.datasets.tasks(), _TASKS, self.form)
                 case "anchor-sets":
-                    render.listing(list(client.anchors.list()), ANCHOR_SETS, self.form)
+                    render.listing(client.anchors.list(), ANCHOR_SETS, self.form)
                 case "jobs":
                     self._jobs(client)
 
     def _checkpoints(self, client: AcpcClient) -> None:
-        found = list(client.checkpoints.list(show_all=self.show_all))
+        found = client.checkpoints.list(show_all=self.show_all)
         good = found if self.json else [one for one in found if not one.problem]
         render.listing(good, _CHECKPOINTS, self.form)
         for one in found if not self.json else ():
@@ -152,14 +160,14 @@ class List(Printed, Server):
                 render.prose(f"{one.name}: {one.problem}{command}")
 
     def _datasets(self, client: AcpcClient) -> None:
-        listed = list(client.datasets.list())
+        listed = client.datasets.list()
         render.listing(listed, _DATASETS, self.form)
         other = [one.name for one in listed if one.format not in ("", "hdf5")]
         if other:
             render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
 
     def _jobs(self, client: AcpcClient) -> None:
-        listed = list(client.operations.list(filter=self.filter))
+        listed = client.operations.list(filter=self.filter)
         if not self.json:
             judged = [at for at, one in enumerate(listed) if one.request and one.error is None]
             for at in judged[:_VERDICTS]:
@@ -238,15 +246,7 @@ class Show(ScoreOptions, Server):
             return
         if operation.score is not None:
             render.score(operation.score, asked=render.asked(operation), wide=self.wide)
-        render.fields(operation, _OPERATIONS, self.form)
-        if operation.phase_seconds and self.form is not Format.CSV:
-            spent = sorted(operation.phase_seconds.items(), key=lambda one: -one[1])
-            phases = ", ".join(f"{name} {seconds:.2f}" for name, seconds in spent)
-            render.prose(f"seconds by phase: {phases}")
-        if operation.study is not None:
-            render.prose(study_line(operation.study))
-        if operation.error is not None:
-            render.prose(f"{operation.error.code}: {operation.error.message}")
+        render.fields(operation, (*_OPERATIONS, *_PHASES), self.form)
 
 
 class Load(Printed, Server):
@@ -267,7 +267,7 @@ class Load(Printed, Server):
 
     def __call__(self) -> None:
         if self.pin and self.unload:
-            raise typer.BadParameter("--pin and --unload exclude each other")
+            raise ArgumentError("--pin", "and --unload exclude each other")
         named = checkpoint_of(self.checkpoint)
         with self.connect() as client:
             if self.unload:

@@ -241,20 +241,12 @@ Shifts = Annotated[
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
     """The perturbations of every ``--shift``: ``kind:a,b,c`` or ``kind:a..b/count`` names several.
 
-    Raises typer.BadParameter: One names none; the message lists the choices.
+    Raises ArgumentError: One names none; the message lists the choices.
     """
-    with as_usage("--shift"):
-        return [shift for text in texts for shift in parse_grid(text)]
-
-
-@contextmanager
-def as_usage(option: str) -> Iterator[None]:
-    """Turns an ArgumentError into wrong usage of the option."""
     try:
-        yield
+        return [shift for text in texts for shift in parse_grid(text)]
     except ArgumentError as error:
-        wrong = error.violations[0].description
-        raise typer.BadParameter(wrong, param_hint=option) from error
+        raise error.moved("perturbation", "--shift") from error
 
 
 _WEIGHTS = "|".join(map(re.escape, WEIGHTS_SUFFIXES))
@@ -296,15 +288,14 @@ DRAW = ("seed", "frameskip", "one_per_episode", "window_future_frames", "sample"
 def _listed(episodes: str | None) -> str | None:
     """Episodes as they are given, or those that a file here lists, a few on each line.
 
-    Raises typer.BadParameter: The file cannot be read.
+    Raises ArgumentError: The file cannot be read.
     """
     if episodes is None or not episodes.startswith("@"):
         return episodes
     try:
         return ",".join(Path(episodes[1:]).read_text("utf-8").replace(",", " ").split())
     except (OSError, UnicodeDecodeError) as error:
-        wrong = f"cannot read {episodes[1:]}: {error}"
-        raise typer.BadParameter(wrong, param_hint="--episodes") from error
+        raise ArgumentError("--episodes", f"cannot read {episodes[1:]}: {error}") from error
 
 
 class AnchorCount(Options):

@@ -16,16 +16,9 @@ READINGS = [str(reading) for reading in Reading if reading]
 ProtocolOption = Annotated[
     str | None,
     typer.Option(
-        metavar="FILE|paper",
-        help="How it is measured: a YAML file, the same text inline as '{...}', or a reading of "
-        f"the protocol ({', '.join(READINGS)}). Its keys are listed below [paper].",
-    ),
-]
-
-SettingsOption = Annotated[
-    str | None,
-    typer.Option(
-        metavar="FILE", help="Settings with the keys below: a YAML file, or inline as '{...}'."
+        metavar="FILE",
+        help="How it is measured, by the keys below: a YAML file, the same text inline as '{...}' "
+        f"or, where they have a reading, its name ({', '.join(READINGS)}) [paper].",
     ),
 ]
 
@@ -38,7 +31,7 @@ def keys_of(record: type[Any], names: Iterable[str], section: str = "") -> Keys:
 def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
     """Reads the option: the values by key, those of a section by their field.
 
-    Raises typer.BadParameter: No file, no such key, or a value that does not fit.
+    Raises ArgumentError: No file, no such key, or a value that does not fit.
     """
     if text is None:
         return {}
@@ -58,7 +51,7 @@ def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
     except ArgumentError as error:
         place = "" if error.field == "sweep file" else f"{error.field}: "
         wrong = f"{'' if inline else f'{text}: '}{place}{error.description}"
-        raise typer.BadParameter(wrong, param_hint="--protocol") from error
+        raise ArgumentError("--protocol", wrong) from error
 
 
 def _read(held: object, keys: Keys, beside: Path, section: str = "") -> dict[str, Any]:

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console, escaped
-from acpc.contract import TITLES, Record, Tabular, beside, cell, text_table
+from acpc.contract import TITLES, Record, Tabular, cell, text_table
 from acpc_client import (
     DatasetAnchors,
     Operation,
@@ -23,7 +23,6 @@ from acpc_client import (
     Receipt,
     Result,
     Score,
-    Verdict,
 )
 from acpc_client.errors import AcpcError
 
@@ -142,12 +141,17 @@ def show(columns: Sequence[Quantity], items: Iterable[object], form: Format) -> 
         writer.writerows([[column.heading for column in kept], *cells])
         return
     shown = {
-        column.heading: [
-            row[at][: None if whole else column.most].replace("\n", " ") for row in cells
-        ]
+        column.heading: [_cut(row[at], None if whole else column.most) for row in cells]
         for at, column in enumerate(kept)
     }
     sys.stdout.write(f"{text_table(shown, len(cells))}\n")
+
+
+def _cut(text: str, most: int | None) -> str:
+    """One line, of which the end is left out: of a sentence between words, of a digest anywhere."""
+    if " " in text and most:
+        return textwrap.shorten(text, most, placeholder=" ...")
+    return text.replace("\n", " ")[:most]
 
 
 def listing(
@@ -193,19 +197,22 @@ def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
     show([Quantity(*each) for each in wanted], items, _form.get())
 
 
-def answer(found: Any, shifts: Sequence[Perturbation]) -> None:  # noqa: ANN401 - of one of them
-    """A comparison, a certificate or paired plans: the headline, the table, the receipt.
+def answer(found: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
+    """An answer that prints itself: the headline, the table, what its names stand for, warnings.
 
     Views are named by their shifts, where there are any. A table has a row per view where it is
     wide or CSV.
     """
     prose(found.headline())
     shown = found.shown() if _form.get() is Format.TABLE else found.table()
-    at = shown["spec_index"]
-    view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
-    others = {k.replace("_", " "): held for k, held in shown.items() if k != "spec_index"}
-    tabular(found, {"view": view, **others})
-    receipt(found.receipt)
+    if "spec_index" in shown:
+        at = shown["spec_index"]
+        view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
+        shown = {"view": view} | {k: held for k, held in shown.items() if k != "spec_index"}
+    tabular(found, {name.replace("_", " "): held for name, held in shown.items()})
+    if hasattr(found, "receipt"):
+        receipt(found.receipt)
+    notes(getattr(found, "notes", ()))
 
 
 def receipt(proof: Receipt) -> None:
@@ -221,16 +228,11 @@ def receipt(proof: Receipt) -> None:
         prose(f"weights of the reference: {proof.reference_weights_read}")
 
 
-def tabular(answer: Tabular, held: Mapping[str, Iterable[object]] | None = None) -> None:
-    """Prints an answer's table, or ``held`` in its place, and what its names stand for."""
-    shown = answer.shown() if held is None else held
+def tabular(answer: Tabular, shown: Mapping[str, Iterable[object]]) -> None:
+    """Prints a table of an answer, and what its names stand for."""
     table(list(shown), zip(*(map(cell, column) for column in shown.values()), strict=True))
-    prose(answer.meaning())
-
-
-def near(verdict: Verdict, name: str, number: float | None) -> str:
-    """A number of the screen, on its side of its threshold also where digits are left out."""
-    return cell(number) if number is None else beside(number, verdict.limit(name), ".3f")
+    if words := answer.meaning():
+        prose(words)
 
 
 def asked(job: Operation, *, shifts: int = 1) -> str:

@@ -4,7 +4,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from acpc.contract import ArgumentError, did_you_mean
 from acpc_client import RetryPolicy
 from acpc_client.errors import FailedPrecondition
 
@@ -41,11 +40,9 @@ class Report(Server):
 
     Attributes:
         sources: A sweep file or its folder; or jobs (operations/ID, the ID or its beginning, a
-            request id, latest); or files with scores.
+            request id, latest); or files of `acpc score --out`.
         figures: Also write figures here, as SVG and PNG.
         title: Heading [the source's name].
-        shift: Name of the shift, for scores that were saved alone.
-        focus: Show this one's worst anchors; repeatable.
         no_pictures: Do not ask a server for pictures.
         label: Of a sweep: the label that is the augmentation level, the training run or the task;
             repeatable.
@@ -57,21 +54,14 @@ class Report(Server):
     )
     figures: Annotated[Path | None, typer.Option(file_okay=False)] = None
     title: str = ""
-    shift: str = ""
     correction: CorrectionOption = Correction.HOLM
-    focus: Annotated[list[str] | None, typer.Option(metavar="CHECKPOINT")] = None
     no_pictures: bool = False
     label: Annotated[list[str] | None, typer.Option(metavar="level|run|task=LABEL")] = None
 
     def __call__(self) -> None:
         require_folder(self.figures)
         found = self._read()
-        names = list(dict.fromkeys(cell.name for cell in found.cells))
-        for wanted in self.focus or ():
-            if wanted not in names:
-                near = did_you_mean(wanted, names, f"there are: {', '.join(names)}")
-                raise ArgumentError("focus", f"no checkpoint is named {wanted}; {near}")
-        self._write(found.with_(focus=tuple(self.focus or ()), correction=self.correction))
+        self._write(found.with_(correction=self.correction))
         if self.figures is not None:
             render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 
@@ -115,7 +105,7 @@ class Report(Server):
                     jobs = [job_name(source) for source in self.sources]
                     return reports.from_operations(client, jobs, title=self.title)
             case "files with scores":
-                return reports.from_files(self.sources, shift=self.shift, title=self.title)
+                return reports.from_files(self.sources, title=self.title)
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])

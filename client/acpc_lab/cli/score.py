@@ -2,8 +2,8 @@
 
 import hashlib
 import uuid
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -31,12 +31,11 @@ from acpc_client import (
     UntilDecided,
     save_result,
 )
-from acpc_client.errors import AlreadyExists, ArgumentError
+from acpc_client.errors import AlreadyExists, ArgumentError, ServerAway, extended
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit, Keys, given, sets
-from acpc_lab.cli.follow import counted, finish, follow, submitting
-from acpc_lab.cli.gates import ScoreOptions
+from acpc_lab.cli.follow import ScoreOptions, counted, finish, follow
 from acpc_lab.cli.options import (
     DRAW,
     AnchorCount,
@@ -46,7 +45,6 @@ from acpc_lab.cli.options import (
     ScoreOut,
     Server,
     Shift,
-    as_usage,
     checkpoint_of,
     interruptible,
     read_grid,
@@ -88,7 +86,7 @@ class OnAnchors(AnchorCount):
     def source(self, **drawn: Any) -> DatasetAnchors | str:  # noqa: ANN401 - of DatasetAnchors
         """The anchors, drawn so.
 
-        Raises typer.BadParameter: Both a dataset and a set, or neither.
+        Raises ArgumentError: Both a dataset and a set, or neither.
         """
         drawn |= self.drawn()
         if self.anchor_set is not None and not drawn and (self.dataset, self.task) == (None, None):
@@ -106,8 +104,7 @@ class OnAnchors(AnchorCount):
                 "give --dataset and --task (acpc list datasets, acpc list tasks), or --anchor-set "
                 "alone (acpc list anchor-sets)"
             )
-        hint = "--dataset" if self.anchor_set is None else "--anchor-set"
-        raise typer.BadParameter(wrong, param_hint=hint)
+        raise ArgumentError("--dataset" if self.anchor_set is None else "--anchor-set", wrong)
 
 
 class Asked(OnAnchors):
@@ -135,7 +132,7 @@ class Asked(OnAnchors):
     def asked(self) -> dict[str, Any]:
         """What is asked, as arguments of the client without the shift.
 
-        Raises typer.BadParameter: A wrong protocol, both a dataset and a set, or neither.
+        Raises ArgumentError: A wrong protocol, both a dataset and a set, or neither.
         """
         read = read_protocol(self.protocol, self.keys)
         limits = read.pop("thresholds", {})
@@ -192,12 +189,10 @@ class Score(Asked, ScoreOptions, Server):
 
     def __call__(self) -> None:
         if self.no_wait and self.junit is not None:
-            raise typer.BadParameter(
-                "it needs a verdict; leave out --no-wait", param_hint="--junit"
-            )
+            raise ArgumentError("--junit", "it needs a verdict; leave out --no-wait")
         shifts = read_grid([self.shift])
         if len(shifts) > 1 and self.out is not None:
-            raise typer.BadParameter("holds one score; name one shift", param_hint="--out")
+            raise ArgumentError("--out", "holds one score; name one shift")
         asked = self.asked()
         with self.connect() as client:
             jobs = self._submit(client, shifts, asked)
@@ -215,12 +210,28 @@ class Score(Asked, ScoreOptions, Server):
     def _submit(
         self, client: AcpcClient, shifts: Sequence[Perturbation], asked: dict[str, Any]
     ) -> list[ScoreJob]:
-        with submitting(self.request_id or str(uuid.uuid4())) as named:
+        with _submitting(self.request_id or str(uuid.uuid4())) as named:
             names = [f"{named}-{place}" for place in range(len(shifts))]
             return [
                 client.score_checkpoint(shift=shift, request_id=name, **asked)
                 for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
             ]
+
+
+@contextmanager
+def _submitting(request_id: str) -> Iterator[str]:
+    """Says how to find the job again, where its submission ends without an answer.
+
+    Raises typer.Exit: It was interrupted; ServerAway: The server was away for too long.
+    """
+    again = f"it may have the job: give the same command with --request-id {request_id}"
+    try:
+        with interruptible([f"interrupted before the server answered; {again}"]):
+            yield request_id
+    except ServerAway as away:
+        if away.sent:
+            raise extended(away, again) from None
+        raise
 
 
 class CheckFit(OnAnchors, Followed, Server):
@@ -290,12 +301,9 @@ class Limit(Asked, Followed, Server):
     out: ScoreOut = None
 
     def __call__(self) -> None:
-        with as_usage("--shift"):
-            severities = self._severities()
-        asked = self.asked()
+        severities, asked = self._severities(), self.asked()
         if self.reference is None:
-            wanted = "name one: without it no severity passes"
-            raise typer.BadParameter(wanted, param_hint="--reference")
+            raise ArgumentError("--reference", "name one: without it no severity passes")
         left = "interrupted: the jobs go on at the server; the same command goes on with them"
         with (
             interruptible([left]),
@@ -313,7 +321,7 @@ class Limit(Asked, Followed, Server):
         result = Result("limit", found)
         if self.out is not None:
             save_result(result, self.out)
-        self.answer(result, lambda: _show_limit(found))
+        self.answer(result, lambda: render.answer(found))
         raise typer.Exit(Exit.OK if found.passes else Exit.SCREEN_FAILED)
 
     def _severities(self) -> Sequence[Perturbation]:
@@ -336,9 +344,3 @@ class Limit(Asked, Followed, Server):
             attempt += 1
             with suppress(AlreadyExists):  # of a checkpoint that has been overwritten since
                 return client.score_checkpoint(**asked, request_id=f"limit-{digest}-{attempt}")
-
-
-def _show_limit(found: SeverityLimit) -> None:
-    render.prose(found.headline())
-    render.tabular(found)
-    render.notes(found.notes, "note")

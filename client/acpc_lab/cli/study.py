@@ -8,11 +8,11 @@ from typing import Annotated, Any
 import typer
 from acpc.contract import ScoreProtocol, StudyRequest
 from acpc_client import CemBudget, DatasetAnchors, Result, save_result
-from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Exit, Keys, Options, group, in_words
+from acpc_lab.cli.command import Command, Keys, Options, group, in_words
 from acpc_lab.cli.follow import shown
 from acpc_lab.cli.options import (
     DRAW,
@@ -103,13 +103,13 @@ class Run(Followed, AnchorCount, Server):
         study = STUDIES.get(self.name)
         if study is None:
             wanted = ", ".join(STUDIES)
-            raise typer.BadParameter(f"found {self.name!r}, wanted one of {wanted}")
+            raise ArgumentError("STUDY", f"found {self.name!r}, wanted one of {wanted}")
         measured = study.ask is not None and self.checkpoints is not None
         if measured == (self.rows is not None):
             for text in _explained(study):
                 render.line(text)
             one = "--rows or --checkpoints" if study.ask else "--rows"
-            raise typer.BadParameter(f"give {one}: the file with the columns above")
+            raise ArgumentError("STUDY", f"give {one}: the file with the columns above")
         read = read_protocol(self.protocol, keys_of_study(study))
         if self.out is not None:
             bundle.require_free(self.out)
@@ -118,7 +118,7 @@ class Run(Followed, AnchorCount, Server):
             self._from_rows(study, self.rows, parameters)
             return
         if self.out is None or self.checkpoints is None:
-            raise typer.BadParameter("is missing; results are written there", param_hint="--out")
+            raise ArgumentError("--out", "is missing; results are written there")
         ask = self._ask(study, read)
         file, inputs = _source(self.checkpoints.name, self.checkpoints.read_bytes())
         listed = read_rows(self.checkpoints, studies.CheckpointRows)
@@ -176,7 +176,7 @@ class Run(Followed, AnchorCount, Server):
             changes["shifts"] = grid
         elif grid:
             if usual.shift is None or len(grid) > 1:
-                raise typer.BadParameter("this study takes one", param_hint="--shift")
+                raise ArgumentError("--shift", "this study takes one")
             usual = dataclasses.replace(usual, shift=grid[0])
         mode = {name: read[name] for name in ("numeric_mode",) if name in read}
         return dataclasses.replace(usual, request=dataclasses.replace(request, **changes), **mode)
@@ -213,25 +213,12 @@ class Run(Followed, AnchorCount, Server):
     def _measure(
         self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
     ) -> list[studies.MeasuringTask]:
-        failed: list[str] = []
-        with self.connect() as client, shown("checkpoints", "submitting") as progress:
-
-            def on_update(now: studies.MeasuringProgress) -> None:
-                progress(now)
-                for task in now.changed:
-                    job = task.entry.operation
-                    if task.state.done and task.problem is not None and job:
-                        failed.append(f"{task.title}: {job} {task.state.value}")
-
-            try:
-                with interruptible(_LEFT):
-                    return studies.measure(client, rows, ask, on_update, self.timeout)
-            except AcpcError as error:
-                if not failed:
-                    raise
-                render.error(error)
-                render.note(f"  {failed[0]}; the same command does it again")
-                raise typer.Exit(Exit.JOB_ENDED_BADLY) from error
+        with (
+            self.connect() as client,
+            shown("checkpoints", "submitting") as progress,
+            interruptible(_LEFT),
+        ):
+            return studies.measure(client, rows, ask, progress, self.timeout)
 
 
 def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
@@ -283,6 +270,5 @@ class Plot(Options):
 
     def __call__(self) -> None:
         held = bundle.read(self.folder)
-        drawn = bundle.draw(held, held.evidence())
-        for name in drawn.figures:
-            render.line(str(self.folder / name))
+        for path in bundle.draw(held, held.evidence()):
+            render.line(str(path))

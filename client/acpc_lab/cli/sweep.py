@@ -1,21 +1,18 @@
 """``acpc sweep``."""
 
-import json
 from collections.abc import Sequence
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from acpc.contract import ScoreRequest, percent
-from acpc_client import AcpcClient, Identity, Operation, Outcome, Result, save_result
-from acpc_client.errors import FailedPrecondition
+from acpc_client import AcpcClient, Identity, Operation, Outcome, Score, save_result
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Command, Exit, group
-from acpc_lab.cli.follow import shown
-from acpc_lab.cli.gates import REFERENCE, Case, JunitOption, conclude, settle
+from acpc_lab.cli.follow import REFERENCE, Case, JunitOption, conclude, settle, shown
 from acpc_lab.cli.options import (
     Concurrency,
     CorrectionOption,
@@ -104,7 +101,7 @@ class Run(Followed, _File):
     def __call__(self) -> None:
         if self.submit_only and (self.watch or self.junit is not None):
             other = "--watch" if self.watch else "--junit"
-            raise typer.BadParameter(f"{other} and --submit-only exclude each other")
+            raise ArgumentError(other, "and --submit-only exclude each other")
         sweep = Sweep.load(self.file)
         words = (
             "interrupted: submitted jobs go on at the server",
@@ -146,12 +143,7 @@ class Run(Followed, _File):
             settle("acpc sweep", [Case(x, Outcome.PASSED, REFERENCE) for x, _ in named], self.junit)
             render.note("every checkpoint is its own reference, so nothing was judged")
             raise typer.Exit(Exit.UNDECIDED)
-        try:
-            conclude("acpc sweep", named, gate, self.junit)
-        except typer.Exit as ended:
-            if results.inconsistencies:
-                raise typer.Exit(Exit.JOB_ENDED_BADLY) from ended
-            raise
+        conclude("acpc sweep", named, gate, self.junit, spoilt=bool(results.inconsistencies))
 
 
 @app.command("show", cls=Command)
@@ -180,7 +172,7 @@ class Show(Printed, _File):
 
     def __call__(self) -> None:
         if self.anchors and self.form is not Format.CSV and self.out is None:
-            raise typer.BadParameter("is for -o csv and --out", param_hint="--anchors")
+            raise ArgumentError("--anchors", "is for -o csv and --out")
         if self.file.is_dir():
             results = SweepResults.open(self.file)
         else:
@@ -205,10 +197,9 @@ class Show(Printed, _File):
     def _plan(self, sweep: Sweep) -> None:
         with self.asking(sweep) as client:
             plan = sweep.preview(client)
-        if self.json:
-            render.line(json.dumps(plan.to_document()["cells"], indent=1))
-            return
-        render.listing(plan.cells, _PLANNED, self.form)
+        render.listing(
+            plan.cells, _PLANNED, self.form, lambda cell: {"id": cell.id, **cell.to_document()}
+        )
         render.note(f"{len(plan.cells)} cells")
 
     def _now(self, sweep: Sweep) -> SweepResults:
@@ -245,23 +236,22 @@ _MAX_ROWS = 60
 
 
 def cells_of(
-    answers: Sequence[Operation | Result],
+    answers: Sequence[Any],
     requests: Sequence[ScoreRequest | None],
     correction: Correction = Correction.HOLM,
 ) -> Sequence[CellResult]:
-    """Jobs that have ended, or stored scores, as cells of a sweep; several are judged together."""
+    """Operations that have ended, or stored results, as cells; several are judged together."""
     cells = []
     for answer, request in zip(answers, requests, strict=True):
-        if isinstance(answer, Operation):
-            score, checkpoint, error = answer.score, answer.checkpoint, answer.error
-        else:
-            score, checkpoint, error = answer.answer, answer.answer.checkpoint.checkpoint, None
-        asked = request or ScoreRequest(checkpoint, "", Identity())
-        known = {item.name: getattr(asked, item.name) for item in fields(ScoreRequest)}
+        is_job = isinstance(answer, Operation)
+        score: Score | None = answer.score if is_job else answer.answer
+        error = answer.error if is_job else None
+        checkpoint = score.checkpoint.checkpoint if score else answer.checkpoint
+        asked = vars(request or ScoreRequest(checkpoint, "", Identity()))
         ended = Entry().ended(TaskState.FAILED if error else TaskState.SUCCEEDED, error)
         unnamed = f"shift {score.receipt.perturbation_digest[:8]}" if score else ""
         shift = "" if request else unnamed
-        cells.append(CellResult(**vars(ended), cell=Cell(**known), score=score, shift=shift))
+        cells.append(CellResult(**vars(ended), cell=Cell(**asked), score=score, shift=shift))
     return judged(cells, correction) if len(cells) > 1 else cells
 
 

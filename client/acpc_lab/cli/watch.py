@@ -9,56 +9,49 @@ import typer
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
-from acpc_lab.cli.follow import shown
-from acpc_lab.cli.gates import Case, JunitOption, reason, settle
+from acpc_lab.cli.follow import Case, JunitOption, reason, settle, shown
 from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible
 from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec
-from acpc_lab.watching import Arrival, Finder, ScoredCheckpoint
+from acpc_lab.watching import Arrival, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
 
 _NOTHING = "nothing was judged: no checkpoint here is new and meant by the sweep file"
 
 
 class Watch(Followed, Server):
-    r"""Scores each new checkpoint that appears in a folder, once, by the cells of a sweep file.
+    r"""Scores each new checkpoint that appears at the server, once, by the cells of a sweep file.
 
     The sweep file is one of `acpc sweep run`; its `checkpoints` are patterns of the names to score.
-    A checkpoint is a `.pt`, `.safetensors` or `.ckpt` file beside a `config.json`, and is scored
-    when it is whole: a file that is still being written is not read. What looks like weights and is
-    left out is named on stderr. Those that come together are scored by epoch. One that is
-    overwritten with other content is scored again.
+    A checkpoint that the server lists is scored when it is whole, and has not changed from one look
+    to the next. What is left out is named on stderr, with the reason. Those that come together are
+    scored by epoch. One that is overwritten with other content is scored again.
 
     What is known lies in `NAME.watch` beside the sweep file, which `acpc report` and
     `acpc sweep show` read. Stop the watch in any way and start it again: it goes on where it
-    was, and no checkpoint is scored twice. A server or a folder that is away is waited for.
+    was, and no checkpoint is scored twice. A server that is away is waited for.
 
     **Examples**
 
-        acpc watch /data/checkpoints --sweep gate.yaml
-        acpc watch /data/checkpoints/runs/7 --prefix runs/7 --sweep gate.yaml
-        acpc watch /data/checkpoints --sweep gate.yaml --once
+        acpc watch --sweep gate.yaml
+        acpc watch runs/7 --sweep gate.yaml
+        acpc watch runs --sweep gate.yaml --once
 
     The exit code is that of the worst checkpoint of this run, and 5 where nothing was new. Without
     `--once` a watch goes on until it is stopped. `--junit` is written when it ends.
 
     Attributes:
-        directory: The folder in which checkpoints appear, or below.
+        prefix: The checkpoint, or the folder below the server's --checkpoint-root [all of it].
         sweep: The sweep file.
-        prefix: What the server calls DIRECTORY: its path below --checkpoint-root [DIRECTORY is that
-            root].
         once: Score what is there now, and leave: for cron and pipelines.
         interval: From one look to the next.
-        settle: A file whose format does not tell its end is whole when unchanged for so long.
         gate: Which verdict counts [the file's].
     """
 
-    directory: Annotated[Path, typer.Argument(file_okay=False)]
     sweep: Annotated[Path, typer.Option(metavar="SWEEP.YAML", exists=True, dir_okay=False)]
-    prefix: Annotated[str, typer.Option(metavar="NAME")] = ""
+    prefix: Annotated[str, typer.Argument()] = ""
     once: bool = False
     interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 2.0
-    settle: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 10.0
     concurrency: Concurrency = None
     gate: Gate | None = None
     junit: JunitOption = None
@@ -80,7 +73,7 @@ class Watch(Followed, Server):
         watching = Watching(
             spec,
             self.sweep.with_name(f"{spec.name}.watch"),
-            Finder(self.directory, self.prefix, self.settle),
+            self.prefix,
             gate=gate,
             listeners=[tell],
             on_trouble=render.note,
@@ -98,7 +91,7 @@ class Watch(Followed, Server):
                 )
             if not (judged or watching.unplanned):
                 render.note(f"undecided: {_NOTHING}")
-                cases.append(Case(str(watching.finder.root), Outcome.UNDECIDED, _NOTHING))
+                cases.append(Case(self.prefix or "checkpoints", Outcome.UNDECIDED, _NOTHING))
         finally:
             for arrival in watching.unplanned:
                 render.problem(f"{_named(arrival)} was not scored")

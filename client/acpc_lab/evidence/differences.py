@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from acpc.contract import TITLES, Columns, Tabular, check, check_score
+from acpc.contract import TITLES, Columns, Tabular, cell, check, check_score, ends
 from acpc_client import (
     CheckpointScore,
     EvidenceOptions,
@@ -100,6 +100,29 @@ class ScoreComparison(Tabular, Record):
             **{end: [getattr(x.interval, end) for _, x in held] for end in ("lower", "upper")},
             "second is": [x.direction for _, x in held],
         }
+
+    def shown(self) -> Columns:
+        """The table, with A and B for the two and both ends of an interval in one column."""
+        held = self.table()
+        pairs = zip(held["lower"], held["upper"], strict=True)
+        return {
+            "": held["number"],
+            "A": [cell(x, ".3g") for x in held["first"]],
+            "B": [cell(x, ".3g") for x in held["second"]],
+            "B - A": [cell(x, ".3g") for x in held["change"]],
+            f"{100 * self.confidence:g} % interval": [
+                " to ".join(ends(*pair, ".3g")) for pair in pairs
+            ],
+            "B is": held["second is"],
+        }
+
+    def meaning(self) -> str:
+        """Which is A and which B, and what the numbers are."""
+        return (
+            f"A: {self.first}; B: {self.second}. IR: how far the shift pushes predictions of most "
+            "anchors; lower is better. SR: share of anchors still apart from another state, higher "
+            "is better"
+        )
 
     def headline(self) -> str:
         """Words what is sure of the second checkpoint."""

@@ -1,4 +1,4 @@
-"""Draws numbers by level, the IR-SR plane, anchors and steps, as plates of panels."""
+"""Draws numbers by level, the IR-SR plane and anchors, as plates of panels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from acpc.arrays import NDArray
 from acpc_client import Interval, Outcome
 
 from acpc_lab.plotting import (
@@ -23,7 +22,7 @@ from acpc_lab.plotting import (
     spread,
     whisker,
 )
-from acpc_lab.report.model import ReportData, dotted
+from acpc_lab.report.model import ReportData, dotted, printable
 from acpc_lab.report.receipts import wanted
 from acpc_lab.sweeps import BY_NAME, CellResult
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 # Beyond this ratio of the largest to the smallest relative IR, linear axes hide the small ones.
 _LOG_BEYOND = 8.0
-# With more curves than this, bands would cover one another.
-_BANDS = 3
 DOTTED: dict[str, Any] = {"color": SOFT, "linestyle": (0, (1.2, 2)), "linewidth": 1.0, "zorder": 1}
 Ends = tuple[float, float]
 
@@ -80,7 +77,7 @@ class Hues:
     def label(self, cell: CellResult) -> str:
         """Text of a cell in a legend: its level, or its checkpoint."""
         if not self._data.has_levels:
-            return cell.name + " (reference)" * cell.is_reference
+            return printable(cell.name) + " (reference)" * cell.is_reference
         if cell.level is None:
             return "no level"
         if self._data.level_name in ("epoch", "step"):  # early epochs have the same augmentation
@@ -316,46 +313,3 @@ def _draw_anchors(
         place = (wanted(cell), 1 - score.checkpoint.sr)
         upwards = None if rate is None else (1 - rate.upper, 1 - rate.lower)
         hues.mark(bottom, place, cell, ends(ir, protocol.margin), upwards)
-
-
-def steps_of(cell: CellResult) -> NDArray[np.float64] | None:
-    """Distance at each rollout step in clean motions, (n, H); None where that is not known."""
-    found = None if cell.values is None else cell.values.step_radius
-    return found if found is not None and found.ndim == 2 else None
-
-
-def steps(data: ReportData, shift: str) -> Plate:
-    """One panel per task; a curve per level, its runs pooled, or per checkpoint."""
-    return Plate(
-        key="steps",
-        shift=shift,
-        title="Step by step",
-        caption="Distance of clean and perturbed prediction after each predicted step, in clean "
-        "one-step motions: the median over anchors (and runs of a level). Where few curves leave "
-        "room for it, a band spans the 10 % and 90 % quantiles. A curve that falls forgets the "
-        "perturbation; one that rises feeds it.",
-        panels=tuple(by_task(data, shift, lambda c: steps_of(c) is not None, _draw_steps)),
-        size=(3.1, 2.3),
-    )
-
-
-def _draw_steps(
-    axes: Sequence[Axes], data: ReportData, cells: list[CellResult], title: str
-) -> None:
-    (axis,) = axes
-    hues = Hues(data)
-    pooled: dict[tuple[str, str], list[NDArray[np.float64]]] = {}
-    for cell in cells:
-        found = steps_of(cell)
-        if found is not None:
-            pooled.setdefault((hues.label(cell), hues.colour(cell)), []).append(found)
-    for (label, colour), parts in pooled.items():
-        if len({part.shape[1] for part in parts}) == 1:
-            low, middle, high = np.quantile(np.concatenate(parts), (0.1, 0.5, 0.9), axis=0)  # (H)
-            places = np.arange(1, len(middle) + 1)
-            if len(pooled) <= _BANDS:
-                axis.fill_between(places, low, high, color=colour, alpha=0.12, linewidth=0)
-            axis.plot(places, middle, color=colour, linewidth=1.3, label=label)
-    axis.locator_params(axis="x", integer=True)
-    axis.set(xlabel="predicted step", ylabel="clean motions", title=title)
-    axis.set_ylim(bottom=0)

@@ -47,7 +47,6 @@ class ReportData:
         previews: Pictures by operation and anchor index.
         previews_missing: Why there are no pictures; shown in their place.
         notes: What a reader must know first, for example that cells are missing.
-        focus: Names of the checkpoints whose worst anchors are shown; empty: chosen by S.
         correction: How verdicts are corrected for the number of measurements.
     """
 
@@ -60,7 +59,6 @@ class ReportData:
     previews: Mapping[tuple[str, int], AnchorPreview] = field(default_factory=dict)
     previews_missing: str = ""
     notes: tuple[str, ...] = ()
-    focus: tuple[str, ...] = ()
     correction: Correction = Correction.HOLM
 
     def __post_init__(self) -> None:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from acpc_lab import plotting
 from acpc_lab.extras import load
-from acpc_lab.report.figures import Plate, distributions, levels, plane, steps
+from acpc_lab.report.figures import Plate, distributions, levels, plane
 from acpc_lab.report.headline import headline
 from acpc_lab.report.model import ReportData, printable
-from acpc_lab.report.receipts import checks, common_receipt, protocol_rows, wanted
+from acpc_lab.report.receipts import checks, receipt, wanted
 from acpc_lab.report.verdicts import grids, limit_table, standings, table
 from acpc_lab.report.worst import FocusAnchor, focus
 from acpc_lab.sweeps import CellResult
@@ -20,12 +21,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _ASSETS = Path(__file__).parent / "assets"
-_MAX_COLUMNS, _MAX_KEYS = 4, 14
-# How a legend on the page shows lines and markers.
-_SIGNS = {
-    "-": "\u2501", "--": "\u254d", ":": "\u22ef", "o": "\u25cf", "s": "\u25a0", "^": "\u25b2",
-    "D": "\u25c6", "v": "\u25bc", "P": "\u271a", "X": "\u2716",
-}  # fmt: skip
 
 
 def plates(data: ReportData) -> list[Plate]:
@@ -34,7 +29,6 @@ def plates(data: ReportData) -> list[Plate]:
         *(levels(data, shift) for shift in data.shifts if data.has_levels),
         plane(data),
         *(distributions(data, shift) for shift in data.shifts),
-        *(steps(data, shift) for shift in data.shifts),
     ]
     return [plate for plate in drawn if plate.panels]
 
@@ -63,64 +57,31 @@ def render(data: ReportData) -> str:
         standings=standings(data),
         columns=columns,
         rows=rows,
-        figures=_drawn(data),
+        figures=_figures(data),
         focus=[(it, [(a, _pictures(data, it.cell, a)) for a in it.anchors]) for it in focus(data)],
         wanted=wanted,
         checks=checks(data),
-        protocol=protocol_rows(data),
-        receipt=common_receipt(data),
+        receipt=receipt(data),
         scored=[cell for cell in data.cells if cell.score is not None],
     )
     return page
 
 
-class Drawn(NamedTuple):
-    """The plates of one kind.
-
-    Attributes:
-        plate: The first; its title and caption stand for all.
-        panels: Title and data URI.
-        legend: Sign, colour and text of each entry.
-    """
-
-    plate: Plate
-    panels: list[tuple[str, str]]
-    legend: list[tuple[str, str, str]]
-
-
-def _drawn(data: ReportData) -> list[Drawn]:
-    kinds: dict[str, Drawn] = {}
+def _drawn(data: ReportData) -> Iterator[tuple[Plate, str, Figure]]:
+    """Each panel with its plate and title, to be saved before the next one is drawn."""
     with plotting.styled():
         for plate in plates(data):
-            drawn = kinds.setdefault(plate.key, Drawn(plate, [], []))
             for title, draw in plate.panels:
-                figure = plotting.panel(draw, size=plate.size, rows=plate.rows)
-                drawn.panels.append((title, plotting.data_uri(plotting.png(figure), "png")))
-                for text, handle in _keys(figure).items():
-                    if text not in [known for _, _, known in drawn.legend]:
-                        drawn.legend.append((*_sign(handle), text))
-    for drawn in kinds.values():
-        rest = len(drawn.legend) - _MAX_KEYS
-        if rest > 0:
-            drawn.legend[_MAX_KEYS:] = [("", plotting.INK, f"and {rest} more")]
+                yield plate, title, plotting.panel(draw, size=plate.size, rows=plate.rows)
+
+
+def _figures(data: ReportData) -> list[tuple[Plate, list[tuple[str, str]]]]:
+    """The panels of each kind, with title and data URI; the first plate stands for all."""
+    kinds: dict[str, tuple[Plate, list[tuple[str, str]]]] = {}
+    for plate, title, figure in _drawn(data):
+        uri = plotting.data_uri(plotting.png(figure), "png")
+        kinds.setdefault(plate.key, (plate, []))[1].append((title, uri))
     return list(kinds.values())
-
-
-def _keys(figure: Figure) -> dict[str, Any]:
-    """What was drawn, by its label."""
-    found: dict[str, Any] = {}
-    for axes in figure.axes:
-        for handle, text in zip(*axes.get_legend_handles_labels(), strict=True):
-            found.setdefault(text, handle)
-    return found
-
-
-def _sign(handle: Any) -> tuple[str, str]:  # noqa: ANN401 - an artist
-    if not hasattr(handle, "get_linestyle") or not hasattr(handle, "get_marker"):
-        colours = load("matplotlib.colors")
-        return _SIGNS["s"], colours.to_hex(handle.get_facecolor()[0])
-    style, marker = handle.get_linestyle(), handle.get_marker()
-    return _SIGNS.get(marker if style == "None" else style, _SIGNS["-"]), str(handle.get_color())
 
 
 def _pictures(
@@ -140,7 +101,7 @@ def _pictures(
 
 
 def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
-    """Writes every figure as SVG and PNG.
+    """Writes every panel of the page as SVG and PNG.
 
     Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
     """
@@ -148,31 +109,10 @@ def export_figures(data: ReportData, folder: str | Path) -> list[Path]:
     target.mkdir(parents=True, exist_ok=True)
     written: list[Path] = []
     taken: dict[str, int] = {}
-    with plotting.styled():
-        for plate in plates(data):
-            title = f"{plate.key}-{plate.shift}" if plate.shift else plate.key
-            name = re.sub(r"[^A-Za-z0-9.-]+", "-", title).strip("-.").lower()
-            taken[name] = taken.get(name, 0) + 1
-            name += f"-{taken[name]}" if taken[name] > 1 else ""
-            written += plotting.write(_composed(plate), target, name)
+    for plate, title, figure in _drawn(data):
+        parts = (plate.key, plate.shift, title.replace(plate.shift, "") if plate.shift else title)
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", "-".join(filter(None, parts))).strip("-.").lower()
+        taken[name] = taken.get(name, 0) + 1
+        name += f"-{taken[name]}" if taken[name] > 1 else ""
+        written += plotting.write(figure, target, name)
     return written
-
-
-def _composed(plate: Plate) -> Figure:
-    """All panels of a plate in one figure, with the legend below."""
-    columns = min(len(plate.panels), _MAX_COLUMNS)
-    lines = -(-len(plate.panels) // columns)
-    width, height = plate.size
-    figure: Figure = load("matplotlib.figure").Figure(
-        figsize=(columns * width, lines * height + 0.5), layout="constrained"
-    )
-    parts = figure.subfigures(lines, columns, squeeze=False).ravel()
-    for part, (_, draw) in zip(parts, plate.panels, strict=False):
-        draw(list(part.subplots(plate.rows, 1, sharex=True, squeeze=False)[:, 0]))
-    keys = _keys(figure)
-    if keys:
-        shown = list(keys)[:_MAX_KEYS]
-        across = max(1, int(columns * width / (0.6 + 0.06 * max(map(len, shown)))))
-        handles = [keys[text] for text in shown]
-        figure.legend(handles, shown, loc="outside lower center", ncols=across)
-    return figure

@@ -1,32 +1,21 @@
-"""Recomputes IR and SR, checks that scores can be compared, and lists protocol and receipts."""
+"""Recomputes IR and SR, and lists what the receipts of all scores hold."""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from operator import attrgetter
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from acpc_client import DatasetAnchors, Reading
+from acpc.contract import to_plain
 
 from acpc_lab.report.model import ReportData, some
 from acpc_lab.sweeps import CellResult
+from acpc_lab.tables import leaves, named
 
 # float64 sums in another order.
 _ROUNDING = 1e-9
-# What must be one value, within which group of cells, and the fields of a score that say so.
-_SAME = (
-    ("anchors", "task", "within each task", ("receipt.anchors_digest",)),
-    ("eligible anchors", "task", "within each task", ("checkpoint.eligible",)),
-    ("shift, draws and seed", "shift", "for each shift", ("receipt.perturbation_digest",)),
-    (
-        "code version, device and arithmetic",
-        "",
-        "everywhere",
-        ("receipt.code_version", "receipt.device", "receipt.numeric_mode"),
-    ),
-)
+# Values that are shown of one place.
+_MANY = 4
 
 
 def wanted(cell: CellResult) -> float:
@@ -59,20 +48,9 @@ class Check(NamedTuple):
 
 
 def checks(data: ReportData) -> list[Check]:
-    """Checks that cells agree with themselves and can be compared with one another."""
+    """Checks that scores agree with themselves, and are above their rounding."""
     cells = [cell for cell in data.cells if cell.score is not None]
-    found = [_recomputed(cells), *_rounded(cells)]
-    for what, group, where, fields in _SAME if len(cells) > 1 else ():
-        values: dict[str, set[object]] = defaultdict(set)
-        for cell in cells:
-            values[getattr(cell, group) if group else ""].add(attrgetter(*fields)(cell.score))
-        mixed = [name or "this report" for name, seen in values.items() if len(seen) > 1]
-        one = group == "task" and len(data.tasks) < 2
-        text = f"The same {what} {'everywhere' if one else where}."
-        if mixed:
-            text = f"Different {what} in {some(mixed)}: compare those rows with care."
-        found.append(Check(not mixed, text))
-    return found
+    return [_recomputed(cells), *_rounded(cells)]
 
 
 def _recomputed(cells: Sequence[CellResult]) -> Check:
@@ -99,63 +77,15 @@ def _rounded(cells: Sequence[CellResult]) -> list[Check]:
     return [Check(True, "Every raw IR is above ten rounding floors.")]
 
 
-_COMMON = {
-    "code_version": "acpc version",
-    "numeric_mode": "arithmetic",
-    "device": "device",
-    "torch_version": "torch",
-    "image_codec": "image codec",
-    "anchors_digest": "anchors",
-    "perturbation_digest": "shift, draws and seed",
-    "parameters_digest": "parameters",
-}
-_MANY = 4
-_PROTOCOL = {
-    "horizon": "predicted steps H",
-    "draws": "draws M per anchor",
-    "seed": "seed of the draws",
-    "quantile": "quantile q of IR",
-    "neighbourhood": "neighbourhood of SR, a quantile",
-    "margin": "margin δ of SR",
-}
+def receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:
+    """Every place in the receipts: its name, the first few distinct values, how many there are.
 
-
-def protocol_rows(data: ReportData) -> list[tuple[str, str]]:
-    """The protocol, each entry with all values it takes in the report."""
-
-    def each(values: Iterable[object]) -> str:
-        return "; ".join(dict.fromkeys(map(str, values))) or "-"
-
-    protocols = [cell.cell.protocol for cell in data.cells]
-    readings = (it.reading or Reading.PAPER for it in protocols)
-    limits = [cell.score.verdict.thresholds for cell in data.cells if cell.score is not None]
-    weights = (", ".join(f"{weight:g}" for weight in it.weights) for it in protocols)
-    return [
-        ("anchors", each(map(_anchors, data.cells))),
-        *((name, each(getattr(it, key) for it in protocols)) for key, name in _PROTOCOL.items()),
-        ("reading of the protocol", each(readings)),
-        ("horizon weights", each(found or "uniform" for found in weights)),
-        ("thresholds", each(f"relative IR at most {x.ir:g}, SR at least {x.sr:g}" for x in limits)),
-    ]
-
-
-def _anchors(cell: CellResult) -> str:
-    """Words how many anchors there are, and of what."""
-    source = cell.cell.anchors
-    where = f"set {source[:12]}" if isinstance(source, str) and source else ""
-    if isinstance(source, DatasetAnchors):
-        where = f"{source.dataset}, task {source.task}, seed {source.seed}"
-    count = f"{cell.score.checkpoint.anchors} anchors" if cell.score is not None else ""
-    return " of ".join(filter(None, (count, where)))
-
-
-def common_receipt(data: ReportData) -> list[tuple[str, tuple[str, ...], int]]:
-    """Fields of the receipts: name, the first few distinct values, and how many more there are."""
-    receipts = [cell.score.receipt.to_dict() for cell in data.cells if cell.score is not None]
-    rows = []
-    for field, name in _COMMON.items():
-        values = [str(receipt[field]) for receipt in receipts if receipt.get(field)]
-        distinct = tuple(dict.fromkeys(values))
-        if distinct:
-            rows.append((name, distinct[:_MANY], max(0, len(distinct) - _MANY)))
-    return rows
+    The anchors, of which receipts hold digests, are as they were asked for.
+    """
+    found: dict[str, dict[str, None]] = {}
+    for cell in data.cells:
+        held = {} if cell.score is None else cell.score.receipt.to_dict()
+        for path, value in leaves({"anchors": to_plain(cell.cell.anchors), **held}):
+            if value not in (None, "", [], {}):
+                found.setdefault(named(path), {})[str(value)] = None
+    return [(name, tuple(seen)[:_MANY], len(seen)) for name, seen in found.items()]

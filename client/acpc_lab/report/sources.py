@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from acpc.contract import Identity, Perturbation, check, check_score, from_plain, parse
+from acpc.contract import check_score
 from acpc_client import (
     CheckpointRef,
     DatasetAnchors,
-    NumericMode,
     Operation,
     Result,
     Score,
-    ScoreProtocol,
+    ScoreRequest,
     load_result,
 )
 from acpc_client.errors import ArgumentError
@@ -28,7 +27,6 @@ from acpc_lab.sweeps import (
     Label,
     SweepResults,
     again,
-    recipe,
 )
 
 if TYPE_CHECKING:
@@ -48,22 +46,21 @@ _USUAL = {
 _SUCCESS, _CLEAN = ("success", "success_rate"), ("clean_success", "clean_success_rate")
 
 
-def from_files(paths: Sequence[str | Path], *, shift: str = "", title: str = "") -> ReportData:
-    """A report of scores in files: what ``save_result`` or ``acpc score --out`` wrote.
+def from_files(paths: Sequence[str | Path], *, title: str = "") -> ReportData:
+    """A report of scores in files with what was asked, as ``acpc score --out`` writes them.
 
     Args:
         paths: The files.
-        shift: The shift in words, for scores that were saved alone, without what was asked.
         title: Heading; empty: the checkpoint's name, or how many there are.
 
-    Raises ArgumentError: No such file, or no score in it.
+    Raises ArgumentError: No such file, no score in it, or not what was asked.
     """
     cells = []
     for path in paths:
         result = load_result(path)
         if result.kind != "score":
             raise ArgumentError("source", f"{path} holds a {result.kind}; this report is of scores")
-        cells.append(_measured(result, str(path), shift))
+        cells.append(_measured(result, str(path)))
     return _report(cells, title, previews_missing=_NO_JOBS)
 
 
@@ -75,7 +72,7 @@ def from_operations(
     Raises ArgumentError: A job that scores no checkpoint; AcpcError: The server rejected it; also
     when a job has not ended.
     """
-    cells, recipes = [], []
+    cells = []
     for job in jobs:
         operation = client.operations.get(job) if isinstance(job, str) else job
         name = operation.name
@@ -83,9 +80,7 @@ def from_operations(
             raise ArgumentError("source", f"{name} is a study; this report is of scores")
         operation.result()  # raises why there is none
         cells.append(_measured(Result.of(operation), name))
-        recipes.append(recipe(operation.request) if operation.request else "")
-    one = {"command": _AGAIN, "recipe": recipes[0]} if len(recipes) == 1 and recipes[0] else {}
-    return _report(cells, title, **one)
+    return _report(cells, title)
 
 
 def from_sweep(
@@ -209,49 +204,27 @@ def _require_sound(score: Score, where: str) -> None:
         raise ArgumentError("source", f"{where}: {error.field}: {error.description}") from error
 
 
-def _measured(result: Result, where: str, shift: str = "") -> CellResult:
-    """A score with what its request tells; ``shift`` is used where there is no request."""
+def _measured(result: Result, where: str) -> CellResult:
+    """A score with what its request tells.
+
+    Raises ArgumentError: It was saved without one, or a number is one that no measurement gives.
+    """
     request, score = result.score_request, result.answer
+    if request is None or request.shift is None:
+        wanted = "save the job's operation, or use acpc score --out"
+        raise ArgumentError("source", f"{where} does not say what was asked; {wanted}")
     _require_sound(score, where)
-    checkpoint = score.checkpoint.checkpoint
-    change = None if request is None else request.shift
-    cell = Cell(
-        checkpoint=checkpoint,
-        reference=None if request is None else request.reference,
-        anchors=(request and request.anchors) or "",
-        shift=change or _named(shift),
-        protocol=_protocol(score, where) if request is None else request.protocol,
-        thresholds=score.verdict.thresholds,
-        numeric_mode=NumericMode(score.receipt.numeric_mode),
-        labels={},
-    )
+    asked = {item.name: getattr(request, item.name) for item in dataclasses.fields(ScoreRequest)}
+    cell = Cell(**asked)
     return CellResult(
         state=TaskState.SUCCEEDED,
         operation=result.operation,
         cell=cell,
         score=score,
         time=result.time,
-        name=_title(checkpoint),
-        shift=str(change or shift or f"shift {score.receipt.perturbation_digest[:8]}"),
+        name=_title(score.checkpoint.checkpoint),
         task=cell.anchors.task if isinstance(cell.anchors, DatasetAnchors) else "",
     )
-
-
-def _named(shift: str) -> Perturbation:
-    """The shift that a text names; none where it is only words."""
-    try:
-        return parse(shift)
-    except ArgumentError:
-        return Identity()
-
-
-def _protocol(score: Score, where: str) -> ScoreProtocol:
-    """Reads the protocol of a score from its receipt; the paper's where that has none."""
-    asked = score.receipt.parameters.get("protocol") or {}
-    path = f"{where}: answer.receipt.parameters.protocol"
-    protocol = from_plain(ScoreProtocol, asked, path, arrays={})  # of whatever release
-    check(protocol, path)
-    return protocol
 
 
 def _title(checkpoint: CheckpointRef, name: str = "") -> str:

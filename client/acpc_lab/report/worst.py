@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-from acpc_client import AnchorValues, Outcome
+from acpc_client import AnchorValues
 from acpc_client.errors import AcpcError
 
 from acpc_lab.report.model import ReportData
@@ -38,55 +37,26 @@ class FocusAnchor:
     reasons: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class Focus:
-    """A cell whose worst anchors are shown, and why it was chosen."""
+class Focus(NamedTuple):
+    """A cell with its worst anchors."""
 
     cell: CellResult
-    why: str
     anchors: tuple[FocusAnchor, ...]
 
 
 def focus(data: ReportData) -> list[Focus]:
-    """The cells to look at closely, with their worst anchors.
+    """Of each kind of shift, at whatever level, the cell with the smallest S; six in all.
 
-    Of every kind of shift, at whatever level, the cell that fails by most and, of few kinds, the
-    one that fails by least (references aside, unless there is nothing else); where none fails, the
-    one that passes by least; six in all. With ``data.focus``, the cells of those checkpoints
-    instead. Under one kind of shift an anchor is shown once.
+    References aside, unless there is nothing else.
     """
     kinds: dict[str, list[CellResult]] = {}
     for cell in data.cells:
         if cell.values is not None:
-            kinds.setdefault(_kind(cell), []).append(cell)
-    each = max(1, MAX_CELLS // max(1, len(kinds)))
-    chosen = [found for cells in kinds.values() for found in _extremes(cells)[:each]][:MAX_CELLS]
-    if data.focus:
-        chosen = [(cell, "asked for") for cell in data.cells if cell.name in data.focus]
-    found, seen = [], set[tuple[str, str, int]]()
-    for cell, why in chosen:
-        if cell.values is not None:
-            keys = {(_kind(cell), cell.task, it.identity): it for it in worst_anchors(cell.values)}
-            found.append(Focus(cell, why, tuple(it for key, it in keys.items() if key not in seen)))
-            seen.update(keys)
-    return found
-
-
-def _kind(cell: CellResult) -> str:
-    """The shift without its level."""
-    return cell.shift.rpartition(":")[0] or cell.shift
-
-
-def _extremes(cells: Sequence[CellResult]) -> list[tuple[CellResult, str]]:
-    known = [cell for cell in cells if not cell.is_reference] or cells
-    if len(known) < 2:
-        return [(cell, "") for cell in known]
-    failing = sorted((c for c in known if c.outcome is not Outcome.PASSED), key=_score)
-    if not failing:
-        return [(min(known, key=_score), "passes by the least")]
-    if len(failing) == 1:
-        return [(failing[0], "the only one that fails")]
-    return [(failing[0], "fails by the most"), (failing[-1], "fails by the least")]
+            kinds.setdefault(cell.shift.rpartition(":")[0] or cell.shift, []).append(cell)
+    worst = (min([x for x in cells if not x.is_reference] or cells, key=_score)
+             for cells in kinds.values())  # fmt: skip
+    found = sorted(worst, key=_score)[:MAX_CELLS]
+    return [Focus(cell, worst_anchors(cell.values)) for cell in found if cell.values]
 
 
 def _score(cell: CellResult) -> float:

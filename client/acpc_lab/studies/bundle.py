@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -64,7 +64,7 @@ class Bundle:
     Attributes:
         sources: What the rows were made from: files with digests, jobs with receipts.
         files: SHA-256 of every file that the summary depends on, by path in the folder.
-        figures: SHA-256 of every figure.
+        figures: SHA-256 of every figure, of a bundle of an earlier release; nothing rests on them.
     """
 
     folder: Path
@@ -72,7 +72,7 @@ class Bundle:
     parameters: Mapping[str, Any]
     sources: Sequence[Mapping[str, Any]]
     files: Mapping[str, str]
-    figures: Mapping[str, str]
+    figures: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def digest(self) -> str:
@@ -129,7 +129,6 @@ def write(
         parameters=evidence.parameters.to_dict(),
         sources=[*sources, {"kind": "computed", "acpc": metadata.version("acpc")}],
         files={name: sha256(data) for name, data in sorted(content.items())},
-        figures={},
     )
     bundle.write_manifest()
     return bundle
@@ -165,8 +164,8 @@ def read(folder: Path) -> Bundle:
     return Bundle(folder, STUDIES[document["study"]], **{k: document[k] for k in WRITTEN})
 
 
-def draw(held: Bundle, evidence: Evidence) -> Bundle:
-    """Draws the figures of a study into its folder and notes their digests.
+def draw(held: Bundle, evidence: Evidence) -> list[Path]:
+    """Draws the figures of a study into its folder; returns their files.
 
     Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
     cannot be written.
@@ -181,10 +180,7 @@ def draw(held: Bundle, evidence: Evidence) -> Bundle:
                 below = "\n".join(filter(None, (shifts, figure.get_supxlabel())))
                 figure.supxlabel(below, fontsize=6.5, color=plotting.SOFT)
             paths += plotting.write(figure, folder, name)
-    figures = {f"{FIGURES}/{path.name}": sha256(path.read_bytes()) for path in paths}
-    drawn = replace(held, figures=dict(sorted(figures.items())))
-    drawn.write_manifest()
-    return drawn
+    return sorted(paths)
 
 
 def _shifts(sources: Sequence[Mapping[str, Any]]) -> str:
@@ -227,9 +223,8 @@ def verify(folder: Path) -> Verification:
     Raises ArgumentError: The folder holds no bundle.
     """
     held = read(folder)
-    files = held.files | held.figures  # type: ignore[operator]
     difference = None
-    for name, wanted in files.items():
+    for name, wanted in held.files.items():
         path = folder / name
         found = sha256(path.read_bytes()) if path.is_file() else ""
         if found != wanted:
@@ -242,7 +237,7 @@ def verify(folder: Path) -> Verification:
             values, largest, difference = _numbers(held)
         except ArgumentError as error:
             difference = f"the summary cannot be computed from the rows: {error.message}"
-    return Verification(held.study.name, held.digest, len(files), values, largest, difference)
+    return Verification(held.study.name, held.digest, len(held.files), values, largest, difference)
 
 
 def _numbers(held: Bundle) -> tuple[int, float, str | None]:

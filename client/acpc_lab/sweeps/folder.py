@@ -1,4 +1,4 @@
-"""Keeps the cells of a sweep in a folder: plan, journal and scores."""
+"""Keeps the cells of a sweep in a folder: plan, state and scores."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from typing import Any
 
 from acpc.contract import changed, from_plain, to_plain
 from acpc_client import (
-    CheckpointRef,
     DatasetAnchors,
     Result,
     Score,
@@ -38,8 +37,8 @@ class Cell(ScoreRequest):
 
     Attributes:
         labels: What the file says about the checkpoint; no number depends on them.
-        content: sha256 of the checkpoint's files, where whoever made the cell has read them: other
-            content under the same names is another cell. Empty: the cell goes by the names.
+        content: As ``Checkpoint.content``, of a watch: other content under the same names is
+            another cell. Empty: the cell goes by the names.
     """
 
     labels: Mapping[str, Label] = field(default_factory=dict)
@@ -98,38 +97,10 @@ class Cell(ScoreRequest):
         return json.dumps(document, sort_keys=True, separators=(",", ":"))
 
 
-def recipe(request: ScoreRequest) -> str:
-    """The sweep file of one job, as JSON, which is YAML too; empty for an unknown shift."""
-    if request.shift is None:
-        return ""
-    anchors = request.anchors or ""
-    protocol = to_plain(changed(request.protocol))
-    document: dict[str, Any] = {
-        "checkpoints": [_named(request.checkpoint)],
-        "anchors": {"set": anchors} if isinstance(anchors, str) else changed(anchors),
-        "shifts": [{request.shift.kind: dataclasses.asdict(request.shift)}],
-        "seeds": [protocol.pop("seed", 0)],
-        "protocol": protocol,
-        "thresholds": changed(request.thresholds),
-        "evidence": changed(request.evidence),
-        "numeric_mode": request.numeric_mode.name.lower(),
-    }
-    if request.reference is not None:
-        document["reference"] = _named(request.reference)
-    if request.until_decided is not None:
-        document["until_decided"] = request.until_decided.batch
-    return again(document)
-
-
 def again(document: Mapping[str, Any]) -> str:
     """The text of a sweep file without its name: under it the server would find the old jobs."""
     kept = {key: value for key, value in document.items() if key != "name"}
     return json.dumps(kept, indent=2, ensure_ascii=False)
-
-
-def _named(checkpoint: CheckpointRef) -> dict[str, str]:
-    named = {"name": checkpoint.name}
-    return named | ({"weights": checkpoint.weights} if checkpoint.weights else {})
 
 
 def _given(value: Any) -> Any:  # noqa: ANN401 - any plain value
@@ -170,7 +141,7 @@ class SweepFolder:
     """A sweep on the disk.
 
     plan.json        what the file says, and every cell once it was resolved
-    journal.jsonl    one line per event, later cells included, appended and flushed to the disk
+    state.json       how far each cell is, written whole once a turn
     results/ID.npz   the score of a cell and what was asked, whole or not there
     """
 
@@ -192,7 +163,7 @@ class SweepFolder:
             plan = SweepPlan.from_document(document)
             later = [
                 from_plain(Cell, item, arrays={})
-                for event in self.journal.events()
+                for event in self.journal.before()
                 if event["event"] == "planned"
                 for item in event["cells"]
             ]

@@ -389,5 +389,5 @@ def example(file: Path) -> str:
 
 
 def folder_of(file: Path, spec: SweepSpec) -> Path:
-    """Returns where the sweep of a file keeps its plan, journal and scores."""
+    """Returns where the sweep of a file keeps its plan, state and scores."""
     return file.with_name(f"{spec.name}.sweep")

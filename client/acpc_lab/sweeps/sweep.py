@@ -49,9 +49,12 @@ class CellTask(Task):
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits the scoring job of an attempt.
 
-        Raises AlreadyExists: What the cell names at the server has changed; AcpcError: The server
-        rejected it.
+        Raises AlreadyExists: What the cell names at the server has changed; FailedPrecondition: Its
+        checkpoint holds no longer what it is to be scored for; AcpcError: The server rejected it.
         """
+        ref, content = self.cell.checkpoint, self.cell.content
+        if content and client.checkpoints.get(ref).content != content:
+            raise FailedPrecondition("its files were replaced before it was scored")
         asked = {**vars(self.cell.request()), "request_id": self.cell.job_id(self.sweep, attempt)}
         try:
             return client.score_checkpoint(**asked, patience=0.0).submitted
@@ -183,6 +186,8 @@ class Sweep:
             }
             for name, entry in flying.items():
                 journal.note(name, dataclasses.replace(entry, cancel_asked=True))
+            journal.write()  # before a job can end as cancelled
+            for entry in flying.values():
                 client.operations.cancel(entry.operation)
         return len(flying)
 
@@ -214,7 +219,7 @@ class Sweep:
         same = before is not None and before.document == self.spec.document
         if before is not None and same and not options.get("rescan"):
             return before
-        listed = link.ask(lambda: list(client.checkpoints.list()))
+        listed = link.ask(client.checkpoints.list)
         planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
         plan = planner.plan()
         if before is not None and not options.get("drop"):

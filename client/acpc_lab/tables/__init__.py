@@ -3,7 +3,7 @@
 from acpc_client import RESULT_FORMATS, write_whole
 
 from acpc_lab.tables.anchor_files import HISTORY, load_anchors, load_views
-from acpc_lab.tables.leaves import Compared, compared, leaves
+from acpc_lab.tables.leaves import Compared, compared, leaves, named
 from acpc_lab.tables.rows import (
     Arrays,
     Column,

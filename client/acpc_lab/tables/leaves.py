@@ -62,11 +62,11 @@ def compared(
         largest = max(largest, apart)
         if apart > within:
             differ += 1
-            first = first or f"{_named(path)}: found {_short(ours)}, wanted {_short(theirs)}"
+            first = first or f"{named(path)}: found {_short(ours)}, wanted {_short(theirs)}"
     return Compared(len(paths), differ, largest, first)
 
 
-def _named(path: Path) -> str:
+def named(path: Path) -> str:
     """A path as errors write it."""
     return "".join(f"[{k}]" if isinstance(k, int) else f".{k}" for k in path)[1:]
 

@@ -139,6 +139,10 @@ _MEANING = (
     "certified: views whose choice is proven to be the clean one; may change: the share of all "
     "draws that may change it, at most, with 95 % confidence"
 )
+_ITERATIONS = (
+    "iterations: whose elite set is certified; parts at: the first whose elite sets differ; "
+    "regret: what the other plan costs more on the clean history"
+)
 
 
 class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
@@ -258,21 +262,24 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
         return columns_of(self.views, *names)
 
     def shown(self) -> Columns:
-        """The table, with how many iterations are certified and which share of draws may differ."""
+        """A row per view in short words, with how many iterations are certified."""
         certified = [[one.elite.certified for one in view.iterations] for view in self.views]
         return {
-            **self.table(),
-            "iterations certified": [f"{sum(held)}/{len(held)}" for held in certified],
+            **columns_of(self.views, "spec_index", "draw", "certified"),
+            "iterations": [f"{sum(held)}/{len(held)}" for held in certified],
+            "parts at": [view.first_divergence for view in self.views],
+            "regret": [view.selection_regret for view in self.views],
             "may change": _may_change(self.plan_may_change, [x.spec_index for x in self.views]),
         }
 
     def meaning(self) -> str:
         """What the columns say, and the smallest gaps of the clean run."""
+        words = f"{_MEANING}; {_ITERATIONS}"
         if not self.clean_gaps:
-            return _MEANING
+            return words
         elites = (gaps.elite for gaps in self.clean_gaps if gaps.elite is not None)
         least = CleanGaps(min(gaps.top1 for gaps in self.clean_gaps), min(elites, default=None))
-        return f"{_MEANING}; smallest clean gap of an iteration: {_both(least)}"
+        return f"{words}; smallest clean gap of an iteration: {_both(least)}"
 
     def headline(self) -> str:
         """Counts the certified plans."""

@@ -84,7 +84,7 @@ def _brief(value: object) -> str:
 Columns = Mapping[str, Sequence[Any]]
 MAX_SHOWN = 20
 """Rows that a notebook shows."""
-_NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+)?|[-\s]*")
+_NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+| %)?|[-\s]*")
 
 
 def columns_of(items: Iterable[object], *names: str) -> dict[str, list[Any]]:

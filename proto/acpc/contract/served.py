@@ -39,6 +39,8 @@ class Checkpoint(Record, Wire[pb.Checkpoint], eq=True):
     pinned: bool
     problem: str = ""
     next_command: str = ""
+    stamp: str = ""
+    content: str = ""
 
 
 class LoadedCheckpoint(Record, Wire[pb.LoadCheckpointResponse], eq=True):

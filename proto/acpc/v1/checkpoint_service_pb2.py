@@ -25,35 +25,35 @@ _sym_db = _symbol_database.Default()
 from acpc.v1 import receipt_pb2 as acpc_dot_v1_dot_receipt__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n acpc/v1/checkpoint_service.proto\x12\x07\x61\x63pc.v1\x1a\x15\x61\x63pc/v1/receipt.proto\"\xc2\x01\n\nCheckpoint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07weights\x18\x02 \x01(\t\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.acpc.v1.CheckpointState\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12!\n\x05model\x18\x05 \x01(\x0b\x32\x12.acpc.v1.ModelCard\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x14\n\x0cnext_command\x18\x08 \x01(\t\"\xef\x01\n\tModelCard\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nimage_size\x18\x03 \x01(\r\x12\x12\n\nlatent_dim\x18\x04 \x01(\r\x12\x0f\n\x07history\x18\x05 \x01(\r\x12\x18\n\x10\x61\x63tion_block_dim\x18\x06 \x01(\r\x12\x17\n\x0fparameter_count\x18\x07 \x01(\x03\x12\x13\n\x0bproprio_dim\x18\x08 \x01(\r\x12\x15\n\rlatent_tokens\x18\t \x01(\r\x12\x14\n\x0cmodel_digest\x18\n \x01(\t\x12\x14\n\x0cweights_read\x18\x0b \x01(\t\"Q\n\x16ListCheckpointsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08show_all\x18\x03 \x01(\x08\"\\\n\x17ListCheckpointsResponse\x12(\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32\x13.acpc.v1.Checkpoint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x14GetCheckpointRequest\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\"@\n\x15GetCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint\"d\n\x15LoadCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12\x0b\n\x03pin\x18\x03 \x01(\x08\"b\n\x16LoadCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint\x12\x1f\n\x06timing\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Timing\"Y\n\x17UnloadCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\"C\n\x18UnloadCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint*p\n\x0f\x43heckpointState\x12 \n\x1c\x43HECKPOINT_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43HECKPOINT_STATE_AVAILABLE\x10\x01\x12\x1b\n\x17\x43HECKPOINT_STATE_LOADED\x10\x02\x32\xe5\x02\n\x11\x43heckpointService\x12T\n\x0fListCheckpoints\x12\x1f.acpc.v1.ListCheckpointsRequest\x1a .acpc.v1.ListCheckpointsResponse\x12N\n\rGetCheckpoint\x12\x1d.acpc.v1.GetCheckpointRequest\x1a\x1e.acpc.v1.GetCheckpointResponse\x12Q\n\x0eLoadCheckpoint\x12\x1e.acpc.v1.LoadCheckpointRequest\x1a\x1f.acpc.v1.LoadCheckpointResponse\x12W\n\x10UnloadCheckpoint\x12 .acpc.v1.UnloadCheckpointRequest\x1a!.acpc.v1.UnloadCheckpointResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n acpc/v1/checkpoint_service.proto\x12\x07\x61\x63pc.v1\x1a\x15\x61\x63pc/v1/receipt.proto\"\xe2\x01\n\nCheckpoint\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07weights\x18\x02 \x01(\t\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.acpc.v1.CheckpointState\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12!\n\x05model\x18\x05 \x01(\x0b\x32\x12.acpc.v1.ModelCard\x12\x0e\n\x06pinned\x18\x06 \x01(\x08\x12\x0f\n\x07problem\x18\x07 \x01(\t\x12\x14\n\x0cnext_command\x18\x08 \x01(\t\x12\r\n\x05stamp\x18\t \x01(\t\x12\x0f\n\x07\x63ontent\x18\n \x01(\t\"\xef\x01\n\tModelCard\x12\x0e\n\x06\x66\x61mily\x18\x01 \x01(\t\x12\x0e\n\x06\x64igest\x18\x02 \x01(\t\x12\x12\n\nimage_size\x18\x03 \x01(\r\x12\x12\n\nlatent_dim\x18\x04 \x01(\r\x12\x0f\n\x07history\x18\x05 \x01(\r\x12\x18\n\x10\x61\x63tion_block_dim\x18\x06 \x01(\r\x12\x17\n\x0fparameter_count\x18\x07 \x01(\x03\x12\x13\n\x0bproprio_dim\x18\x08 \x01(\r\x12\x15\n\rlatent_tokens\x18\t \x01(\r\x12\x14\n\x0cmodel_digest\x18\n \x01(\t\x12\x14\n\x0cweights_read\x18\x0b \x01(\t\"Q\n\x16ListCheckpointsRequest\x12\x11\n\tpage_size\x18\x01 \x01(\r\x12\x12\n\npage_token\x18\x02 \x01(\t\x12\x10\n\x08show_all\x18\x03 \x01(\x08\"\\\n\x17ListCheckpointsResponse\x12(\n\x0b\x63heckpoints\x18\x01 \x03(\x0b\x32\x13.acpc.v1.Checkpoint\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"B\n\x14GetCheckpointRequest\x12*\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\"@\n\x15GetCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint\"d\n\x15LoadCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\x12\x0b\n\x03pin\x18\x03 \x01(\x08\"b\n\x16LoadCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint\x12\x1f\n\x06timing\x18\x02 \x01(\x0b\x32\x0f.acpc.v1.Timing\"Y\n\x17UnloadCheckpointRequest\x12\x12\n\nrequest_id\x18\x01 \x01(\t\x12*\n\ncheckpoint\x18\x02 \x01(\x0b\x32\x16.acpc.v1.CheckpointRef\"C\n\x18UnloadCheckpointResponse\x12\'\n\ncheckpoint\x18\x01 \x01(\x0b\x32\x13.acpc.v1.Checkpoint*p\n\x0f\x43heckpointState\x12 \n\x1c\x43HECKPOINT_STATE_UNSPECIFIED\x10\x00\x12\x1e\n\x1a\x43HECKPOINT_STATE_AVAILABLE\x10\x01\x12\x1b\n\x17\x43HECKPOINT_STATE_LOADED\x10\x02\x32\xe5\x02\n\x11\x43heckpointService\x12T\n\x0fListCheckpoints\x12\x1f.acpc.v1.ListCheckpointsRequest\x1a .acpc.v1.ListCheckpointsResponse\x12N\n\rGetCheckpoint\x12\x1d.acpc.v1.GetCheckpointRequest\x1a\x1e.acpc.v1.GetCheckpointResponse\x12Q\n\x0eLoadCheckpoint\x12\x1e.acpc.v1.LoadCheckpointRequest\x1a\x1f.acpc.v1.LoadCheckpointResponse\x12W\n\x10UnloadCheckpoint\x12 .acpc.v1.UnloadCheckpointRequest\x1a!.acpc.v1.UnloadCheckpointResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'acpc.v1.checkpoint_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_CHECKPOINTSTATE']._serialized_start=1180
-  _globals['_CHECKPOINTSTATE']._serialized_end=1292
+  _globals['_CHECKPOINTSTATE']._serialized_start=1212
+  _globals['_CHECKPOINTSTATE']._serialized_end=1324
   _globals['_CHECKPOINT']._serialized_start=69
-  _globals['_CHECKPOINT']._serialized_end=263
-  _globals['_MODELCARD']._serialized_start=266
-  _globals['_MODELCARD']._serialized_end=505
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=507
-  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=588
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=590
-  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=682
-  _globals['_GETCHECKPOINTREQUEST']._serialized_start=684
-  _globals['_GETCHECKPOINTREQUEST']._serialized_end=750
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=752
-  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=816
-  _globals['_LOADCHECKPOINTREQUEST']._serialized_start=818
-  _globals['_LOADCHECKPOINTREQUEST']._serialized_end=918
-  _globals['_LOADCHECKPOINTRESPONSE']._serialized_start=920
-  _globals['_LOADCHECKPOINTRESPONSE']._serialized_end=1018
-  _globals['_UNLOADCHECKPOINTREQUEST']._serialized_start=1020
-  _globals['_UNLOADCHECKPOINTREQUEST']._serialized_end=1109
-  _globals['_UNLOADCHECKPOINTRESPONSE']._serialized_start=1111
-  _globals['_UNLOADCHECKPOINTRESPONSE']._serialized_end=1178
-  _globals['_CHECKPOINTSERVICE']._serialized_start=1295
-  _globals['_CHECKPOINTSERVICE']._serialized_end=1652
+  _globals['_CHECKPOINT']._serialized_end=295
+  _globals['_MODELCARD']._serialized_start=298
+  _globals['_MODELCARD']._serialized_end=537
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_start=539
+  _globals['_LISTCHECKPOINTSREQUEST']._serialized_end=620
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_start=622
+  _globals['_LISTCHECKPOINTSRESPONSE']._serialized_end=714
+  _globals['_GETCHECKPOINTREQUEST']._serialized_start=716
+  _globals['_GETCHECKPOINTREQUEST']._serialized_end=782
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_start=784
+  _globals['_GETCHECKPOINTRESPONSE']._serialized_end=848
+  _globals['_LOADCHECKPOINTREQUEST']._serialized_start=850
+  _globals['_LOADCHECKPOINTREQUEST']._serialized_end=950
+  _globals['_LOADCHECKPOINTRESPONSE']._serialized_start=952
+  _globals['_LOADCHECKPOINTRESPONSE']._serialized_end=1050
+  _globals['_UNLOADCHECKPOINTREQUEST']._serialized_start=1052
+  _globals['_UNLOADCHECKPOINTREQUEST']._serialized_end=1141
+  _globals['_UNLOADCHECKPOINTRESPONSE']._serialized_start=1143
+  _globals['_UNLOADCHECKPOINTRESPONSE']._serialized_end=1210
+  _globals['_CHECKPOINTSERVICE']._serialized_start=1327
+  _globals['_CHECKPOINTSERVICE']._serialized_end=1684
 # @@protoc_insertion_point(module_scope)

@@ -56,6 +56,8 @@ class Checkpoint(_message.Message):
     PINNED_FIELD_NUMBER: _builtins.int
     PROBLEM_FIELD_NUMBER: _builtins.int
     NEXT_COMMAND_FIELD_NUMBER: _builtins.int
+    STAMP_FIELD_NUMBER: _builtins.int
+    CONTENT_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Folder path below the server's root."""
     weights: _builtins.str
@@ -70,6 +72,12 @@ class Checkpoint(_message.Message):
     """Why what lies here cannot be loaded as it is. Empty: nothing is known to be wrong."""
     next_command: _builtins.str
     """The command that helps with it, of a shell in the server's root. Empty: none does."""
+    stamp: _builtins.str
+    """Differs once one of the files was written or replaced."""
+    content: _builtins.str
+    """sha256, hex, over the sha256 of config.json, of acpc.json where there is one, and of the
+    weights file. Of GetCheckpoint alone, which reads these files. Empty: they have a problem.
+    """
     @_builtins.property
     def model(self) -> Global___ModelCard:
         """Known once loaded."""
@@ -85,10 +93,12 @@ class Checkpoint(_message.Message):
         pinned: _builtins.bool = ...,
         problem: _builtins.str = ...,
         next_command: _builtins.str = ...,
+        stamp: _builtins.str = ...,
+        content: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "name", b"name", "next_command", b"next_command", "pinned", b"pinned", "problem", b"problem", "size_bytes", b"size_bytes", "state", b"state", "weights", b"weights"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["content", b"content", "model", b"model", "name", b"name", "next_command", b"next_command", "pinned", b"pinned", "problem", b"problem", "size_bytes", b"size_bytes", "stamp", b"stamp", "state", b"state", "weights", b"weights"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

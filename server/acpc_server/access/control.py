@@ -39,10 +39,10 @@ class AccessControl:
         self._keys: Reloaded[KeyFile] | None = None
         self._tls: Reloaded[grpc.ServerCertificateConfiguration] | None = None
         if keys_file is not None:
-            self._keys = Reloaded("keys", [keys_file], partial(read_keys, keys_file), metrics)
+            self._keys = Reloaded("keys", [keys_file], partial(read_keys, keys_file))
         if tls is not None:
             paths = [path for path in (tls.certificate, tls.key, tls.client_ca) if path]
-            self._tls = Reloaded("tls", paths, partial(tls.load, metrics), metrics)
+            self._tls = Reloaded("tls", paths, tls.load)
         self._certified = tls is not None and tls.client_ca is not None
         self.authenticated = self._certified or keys_file is not None
         """Whether callers must say who they are."""

@@ -10,7 +10,6 @@ from typing import Generic, TypeVar
 import structlog
 
 from acpc_server.errors import FailedPrecondition
-from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.access")
 Value = TypeVar("Value")
@@ -43,17 +42,13 @@ def read_secret(path: Path) -> bytes:
 class Reloaded(Generic[Value]):
     """A value made from files; while they cannot be used, the value from before them stays.
 
-    ``what`` names it in log lines and metrics; ``load`` makes it, or raises AcpcError.
+    ``what`` names it in log lines; ``load`` makes it, or raises AcpcError.
     """
 
-    def __init__(
-        self, what: str, files: Sequence[Path], load: Callable[[], Value], metrics: Metrics
-    ) -> None:
-        self._what, self._files, self._load, self._metrics = what, files, load, metrics
+    def __init__(self, what: str, files: Sequence[Path], load: Callable[[], Value]) -> None:
+        self._what, self._files, self._load = what, files, load
         self._seen = [_stamp(path) for path in files]
-        self._value, self._stale = load(), 0
-        self._next_look = 0.0
-        metrics.access_stale.labels(what).set_function(lambda: (self.value, self._stale)[1])
+        self._value, self._next_look = load(), 0.0
 
     @property
     def value(self) -> Value:
@@ -68,17 +63,13 @@ class Reloaded(Generic[Value]):
         return self._value
 
     def _refresh(self) -> None:
-        self._stale = 1  # and stays so if the files cannot be used
         try:
             self._value = self._load()
         except Exception as error:  # noqa: BLE001 - also a bug in a reader leaves what was
             why = getattr(error, "message", repr(error))
             log.error("reload_failed", what=self._what, error=why)
-            self._metrics.access_reloads.labels(self._what, "failed").inc()
             return
         log.info("reloaded", what=self._what)
-        self._stale = 0
-        self._metrics.access_reloads.labels(self._what, "succeeded").inc()
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -1,18 +1,15 @@
 """The port: its certificate, and where it may listen without one."""
 
 import ipaddress
-import re
 import socket
 import ssl
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
 
 from acpc_server.access.files import read_secret
 from acpc_server.errors import FailedPrecondition
-from acpc_server.observe import Metrics
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,7 @@ class TlsFiles:
     key: Path
     client_ca: Path | None = None  # None: clients need no certificate
 
-    def load(self, metrics: Metrics) -> grpc.ServerCertificateConfiguration:
+    def load(self) -> grpc.ServerCertificateConfiguration:
         """Read them; FailedPrecondition when one cannot be used, or the two are no pair."""
         key = read_secret(self.key)
         tried = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)  # gRPC says nothing of unusable files
@@ -31,26 +28,12 @@ class TlsFiles:
         try:
             chain = self.certificate.read_bytes()
             tried.load_cert_chain(self.certificate, self.key, password="")
-            ends = end_of(chain)
             what = f"{self.client_ca} has no certificate of an authority"
             roots = self.client_ca.read_bytes() if self.client_ca else None
             tried.load_verify_locations(self.client_ca or self.certificate)
         except (OSError, ValueError) as error:  # an SSLError is the former
             raise FailedPrecondition(f"{what}, as PEM without a password ({error})") from error
-        metrics.certificate_expiry.labels("server").set(ends)
         return grpc.ssl_server_certificate_configuration([(key, chain)], roots)
-
-
-def end_of(chain: bytes) -> float:
-    """Return when the first certificate of a PEM chain ends, in seconds since 1970."""
-    pem = re.search(rb"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", chain, re.DOTALL)
-    der = ssl.PEM_cert_to_DER_cert(pem[0].decode() if pem else "")
-    # RFC 5280, 4.1.2.5: Validity is a sequence of two times, of two or four digits for the year.
-    time = rb"(?:\x17\x0d\d{12}|\x18\x0f\d{14})Z"
-    found = re.search(rb"\x30.%b(%b)" % (time, time), der, re.DOTALL)
-    text = found[1][2:].decode() if found else ""
-    year = "%y" if len(text) == 13 else "%Y"
-    return datetime.strptime(text, f"{year}%m%d%H%M%SZ").replace(tzinfo=UTC).timestamp()
 
 
 def is_local(host: str) -> bool:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import threading
 import time
 from collections import OrderedDict
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -25,6 +26,7 @@ from acpc_server.models import (
     list_checkpoints,
     list_others,
     load_checkpoint,
+    read_content,
 )
 from acpc_server.observe import Metrics
 
@@ -144,6 +146,14 @@ class CheckpointCache:
         """Describe one checkpoint without loading it; raises as :meth:`get` for its files."""
         return self._status(find_checkpoint(self._root, name, weights))
 
+    def content(self, name: str, weights: str) -> Checkpoint:
+        """As :meth:`entry`, with what its files hold, for which they are read once."""
+        stored = find_checkpoint(self._root, name, weights)
+        content, problem = read_content(self._root, stored, self._limits)
+        if find_checkpoint(self._root, name, weights) != stored:
+            content, problem = "", "its files changed while they were read"
+        return replace(self._status(stored), content=content, problem=problem)
+
     def pin(self, checkpoint: CachedCheckpoint) -> None:
         """Keep a checkpoint until it is unloaded."""
         key = checkpoint.stored.name, checkpoint.stored.weights
@@ -216,6 +226,7 @@ class CheckpointCache:
                 size_bytes=stored.size_bytes,
                 model=loaded.model.card if loaded else None,
                 pinned=(stored.name, stored.weights) in self._pinned,
+                stamp=hashlib.sha256(repr(stored.stamp).encode()).hexdigest()[:32],
             )
 
 

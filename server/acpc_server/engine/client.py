@@ -40,6 +40,7 @@ from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
+    CallKind,
     DeviceQueue,
     Priority,
     RequestContext,
@@ -99,7 +100,7 @@ class DeviceClient:
     def is_large(self, work: Work[Any]) -> bool:
         """Whether a request takes several device calls, or has dear views to draw."""
         dear = work.drawing > IN_PLACE_WORK and self.device.type == "cpu"
-        return dear or work.rows > work.max_rows
+        return dear or work.rows > work.kind.max_rows
 
     async def ask(self, work: Work[Any], context: RequestContext) -> Any:  # noqa: ANN401
         """Have the device compute a request that is not large; returns what is to be finished.
@@ -284,7 +285,7 @@ class DeviceClient:
                 check_product(self.device)
             return payloads
 
-        self._result(Work("self_test", (), None, known, 1), context)
+        self._result(Work(CallKind("self_test"), None, known, 1), context)
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""
@@ -306,7 +307,7 @@ class DeviceClient:
             def compute(payloads: Sequence[Sequence[Tensor]], _: object) -> list[Tensor]:
                 return [self.owner.compute(call, work, *inputs) for inputs in payloads]
 
-            asked = Work[Tensor](call.primitive, (), ready, compute, len(part[0]))
+            asked = Work[Tensor](CallKind(call.primitive), ready, compute, len(part[0]))
             outputs.append(self._result(asked, call.context))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
@@ -314,7 +315,7 @@ class DeviceClient:
         """Have the device compute work in one call, and wait for its answer in this thread."""
         context.check()
         try:
-            with context.phase(work.primitive):
+            with context.phase(work.kind.primitive):
                 future = self._queue.put(work, context)
                 context.wait_on(future)
                 return future.result(context.remaining())

@@ -223,9 +223,10 @@ class DeviceOwner:
     def _serve(self, batch: list[Work[Any]]) -> None:
         """Compute work that shares a call, and settle it."""
         first, rows = batch[0], sum(work.rows for work in batch)
+        primitive = first.kind.primitive
         started = time.perf_counter()
         self._calls += 1
-        self.call = f"device call {self._calls} ({first.primitive}, {rows} rows)"
+        self.call = f"device call {self._calls} ({primitive}, {rows} rows)"
         try:
             outcomes = first.compute([work.payload for work in batch], DeviceContext())
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
@@ -243,10 +244,10 @@ class DeviceOwner:
             self.call = ""
         seconds = time.perf_counter() - started
         priority = first.context.priority.name.lower()
-        self._metrics.compute.labels(first.primitive, priority).observe(seconds)
+        self._metrics.compute.labels(primitive, priority).observe(seconds)
         for work in batch:
             waited = started - work.queued_at
-            work.context.queued(waited, first.primitive)
+            work.context.queued(waited, primitive)
             work.context.compute_seconds += seconds
             self._metrics.queue_wait.labels(priority).observe(waited)
         settle(zip(batch, outcomes, strict=True))

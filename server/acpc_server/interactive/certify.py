@@ -31,7 +31,7 @@ from acpc_server.interactive.pieces import (
 )
 from acpc_server.interactive.planning import check_pool
 from acpc_server.numerics import PoolCost, consistency, cost_bounds, updates
-from acpc_server.scheduling import RequestContext, Work
+from acpc_server.scheduling import CallKind, RequestContext, Work
 
 
 def pool_work(
@@ -67,8 +67,9 @@ def pool_work(
     else:
         context.price(calls)
         rows = (1 + len(opened.views)) * count
-    kind = moment.mode, id(moment.model), moment.request.history.shape, candidates.shape
-    return Work("pool", kind, None, asked.measure, rows, most, drawing, asked.certificate)
+    shapes = moment.request.history.shape, candidates.shape
+    kind = CallKind("pool", moment.card.digest, moment.mode, shapes, most)
+    return Work(kind, None, asked.measure, rows, drawing, asked.certificate)
 
 
 class _Measured(NamedTuple):

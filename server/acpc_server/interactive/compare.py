@@ -43,7 +43,7 @@ from acpc_server.engine import (
 from acpc_server.errors import AcpcError, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard, check_proprio
 from acpc_server.numerics import consistency
-from acpc_server.scheduling import Priority, RequestContext, Work
+from acpc_server.scheduling import CallKind, Priority, RequestContext, Work
 
 
 @dataclass(frozen=True)
@@ -117,16 +117,15 @@ class PairComparer:
             results = (PairResult(*view, *measured.views[row]) for view, row in sources.rows)
             return PairComparison(tuple(results), receipt)
 
+        shapes = history.shape, blocks.shape, () if future is None else future.shape
+        most = self._encoder.frames_per_call(model, history)
         return Work(
-            "pair",
-            (mode, id(model), history.shape, blocks.shape, future is None),
+            CallKind("pair", model.card.digest, mode, shapes, most, merges=True),
             _Pair(sources, blocks, weights),
             partial(self._measure, model, mode),
             rows=sources.frames,
-            max_rows=self._encoder.frames_per_call(model, history),
             drawing=drawing,
             finish=finish,
-            merges=True,
         )
 
     def warm(self, checkpoint: CachedCheckpoint) -> None:

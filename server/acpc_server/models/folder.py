@@ -6,6 +6,7 @@ A file is read once; callers hash and parse those bytes.
 from __future__ import annotations
 
 import errno
+import hashlib
 import io
 import os
 import re
@@ -181,9 +182,35 @@ def read_open(
 ) -> bytes:
     """Read an open file whole.
 
-    ``check`` is given name, file and size, and may raise before that. Raises UnsafeCheckpoint: No
-    regular file, empty, above ``limit``, mostly holes, or written to meanwhile.
+    Raises UnsafeCheckpoint: As :func:`hash_file`, or written to meanwhile.
     """
+    size = _check_open(file, filename, limit, check)
+    data = file.read(size + 1)
+    if len(data) != size:
+        raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
+    return data
+
+
+def hash_file(
+    folder: int, filename: str, limit: int, check: Callable[[str, io.BufferedReader, int], object]
+) -> bytes:
+    """sha256 of a regular file, which is read a piece at a time.
+
+    ``check`` is given name, file and size, and may raise before that. Raises as :func:`read_file`;
+    UnsafeCheckpoint: No regular file, empty, above ``limit``, or mostly holes.
+    """
+    with _open_file(folder, filename) as file:
+        _check_open(file, filename, limit, check)
+        return hashlib.file_digest(file, "sha256").digest()
+
+
+def _check_open(
+    file: io.BufferedReader,
+    filename: str,
+    limit: int,
+    check: Callable[[str, io.BufferedReader, int], object],
+) -> int:
+    """Size of an open file, at its beginning, that may be read."""
     status = os.fstat(file.fileno())
     size = status.st_size
     if not stat.S_ISREG(status.st_mode):
@@ -201,10 +228,7 @@ def read_open(
         )
     check(filename, file, size)
     file.seek(0)
-    data = file.read(size + 1)
-    if len(data) != size:
-        raise UnsafeCheckpoint(f"{filename}: its size changed while it was read; try again")
-    return data
+    return size
 
 
 def list_checkpoints(root: Path) -> list[CheckpointEntry]:

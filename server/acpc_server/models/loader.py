@@ -7,8 +7,11 @@ checkpoints they read are not, and reach them as parsed data only.
 
 from __future__ import annotations
 
+import hashlib
+import io
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol, runtime_checkable
@@ -16,14 +19,16 @@ from typing import Protocol, runtime_checkable
 import torch
 from acpc.contract import WEIGHTS_SUFFIXES
 
-from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
+from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, UnsafeCheckpoint
 from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, bad_config, read_config
 from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
+    CheckpointEntry,
     CheckpointLimits,
     check_config,
     choose_weights,
+    hash_file,
     open_folder,
     read_file,
 )
@@ -101,6 +106,29 @@ def load_checkpoint(
             f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
         )
     return model
+
+
+@lru_cache(1 << 14)
+def read_content(root: Path, entry: CheckpointEntry, limits: CheckpointLimits) -> tuple[str, str]:
+    """Say what a checkpoint's files hold, or why they are not whole; loads nothing.
+
+    Returns the sha256 over the sha256 of config, options where there are any, and weights; and the
+    problem, without which there is no other. Raises as :func:`load_checkpoint` for names.
+    """
+    digest = hashlib.sha256()
+
+    def is_config(filename: str, file: io.BufferedReader, _: int) -> None:
+        read_config(file.read(limits.config_bytes), filename)
+
+    try:
+        with open_folder(root, entry.name) as folder:
+            for filename in (CONFIG_NAME, OPTIONS_NAME)[: len(entry.stamp) // 3 - 1]:
+                digest.update(hash_file(folder, filename, limits.config_bytes, is_config))
+            limit = limits.weights_bytes
+            digest.update(hash_file(folder, entry.weights, limit, check_container))
+    except UnsafeCheckpoint as error:
+        return "", error.message
+    return digest.hexdigest(), ""
 
 
 def _read_backbone(root: Path, path: object, limits: CheckpointLimits) -> StateReader | None:

@@ -182,14 +182,6 @@ class Metrics:
     def _add_access(self, registry: _Registry) -> None:
         text = "Calls rejected by access control, by reason."
         self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
-        text = "Files of access control read again, by what they hold and how that ended."
-        self.access_reloads = registry.counter("acpc_access_reloads", text, ("what", "result"))
-        text = "1 while what is in force is older than its files, which cannot be used."
-        self.access_stale = registry.gauge("acpc_access_stale", text, ("what",))
-        text = "When the certificate the server shows ends, in seconds since 1970."
-        self.certificate_expiry = registry.gauge(
-            "acpc_certificate_expiry_timestamp_seconds", text, ("certificate",)
-        )
 
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."

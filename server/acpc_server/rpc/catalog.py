@@ -38,7 +38,7 @@ class CheckpointServicer:
     ) -> pb.GetCheckpointResponse:
         """Describe one checkpoint, without loading it."""
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
-        entry = self._checkpoints.entry(ref.name, ref.weights)
+        entry = self._checkpoints.content(ref.name, ref.weights)
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(

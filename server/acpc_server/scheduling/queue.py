@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
+
+from acpc.contract import NumericMode
 
 from acpc_server.errors import (
     Cancelled,
@@ -31,15 +33,34 @@ MAX_JOB_WAIT = 0.5
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
 
 
+@dataclass(frozen=True)
+class CallKind:
+    """What a device call computes. Work of one kind may share a call, where the kind ``merges``.
+
+    Attributes:
+        primitive: ``encode``, ``rollout``, ``pool``, ``tangent``, ``pair`` and so on.
+        checkpoint: Digest of the model that computes it.
+        mode: Numeric mode of the model.
+        shapes: Of the arrays of a request.
+        max_rows: Rows of a call.
+    """
+
+    primitive: str
+    checkpoint: str = ""
+    mode: NumericMode | None = None
+    shapes: tuple[tuple[int, ...], ...] = ()
+    max_rows: int = 2**31
+    merges: bool = False
+
+
 @dataclass(eq=False)
 class Work(Generic[T]):
     """What the device does in one call, alone or for several requests, and what it becomes.
 
     Attributes:
-        primitive: ``encode``, ``rollout``, ``pool``, ``tangent``, ``pair`` and so on.
-        kind: Work of one primitive and kind may share a call, if it ``merges``.
+        kind: What it is.
         compute: Called in the device's thread with the payloads of all that share the call, of at
-            most ``max_rows`` together, and a context in which everything is computed at once;
+            most its ``max_rows`` together, and a context in which everything is computed at once;
             returns an answer, or an AcpcError of that request alone, for each. For a request that
             is large it is called in the caller's thread, with the caller's context, and so queues
             one piece after another.
@@ -49,15 +70,12 @@ class Work(Generic[T]):
             of its event loop, or of a thread.
     """
 
-    primitive: str
-    kind: tuple[Hashable, ...]
+    kind: CallKind
     payload: Any
     compute: Callable[[Sequence[Any], RequestContext], Sequence[Any]]
     rows: int
-    max_rows: int = 2**31
     drawing: float = 0.0
     finish: Callable[[Any], T] = lambda found: found
-    merges: bool = False
     context: RequestContext = field(init=False, repr=False)
     loop: asyncio.AbstractEventLoop | None = field(init=False, repr=False)
     future: Any = field(init=False, repr=False)
@@ -113,14 +131,13 @@ class DeviceQueue:
                 first = line.take()
                 if _is_wanted(first):
                     self._taken = [first]
-                    if first.merges and self._merge:
+                    if first.kind.merges and self._merge:
                         self._delay(first, line)
                         alike, rows = list[Work[Any]](), first.rows
                         for work in line:
-                            same = (work.primitive, work.kind) == (first.primitive, first.kind)
-                            if work.merges and same:
+                            if work.kind == first.kind:
                                 rows += work.rows
-                                if rows > first.max_rows:
+                                if rows > first.kind.max_rows:
                                     break
                                 alike.append(work)
                         for work in alike:
@@ -172,7 +189,7 @@ class DeviceQueue:
         """Return whether what is delayed need not wait for anything that may come."""
         assert self._delayed is not None  # noqa: S101
         first, line = self._delayed
-        full = first.rows + sum(work.rows for work in line) >= first.max_rows
+        full = first.rows + sum(work.rows for work in line) >= first.kind.max_rows
         alone = self._admission.under_way <= 1 + len(line)
         return full or alone or self._closed or len(self._lines[Priority.JOB]) > 0
 

@@ -8,7 +8,6 @@ import yaml
 from acpc_command import Acpc, acpc_command
 from client_counterparty import Counterparty, served
 from job_counterparty import DOCUMENT, JobParty
-from written_weights import saved
 
 
 @pytest.fixture(autouse=True)
@@ -30,11 +29,9 @@ def many(monkeypatch: pytest.MonkeyPatch) -> Iterator[JobParty]:
     gate = {"name": "gate", "checkpoints": ["**"], "shifts": ["gaussian_noise:0.08"]}
     for name, document in (("mine", DOCUMENT), ("gate", {**DOCUMENT, **gate})):
         Path(f"{name}.yaml").write_text(yaml.safe_dump(document))
-    Path("root/run").mkdir(parents=True)
-    Path("root/run/config.json").write_text("{}")
-    for epoch in (1, 2):
-        Path(f"root/run/weights_epoch_{epoch}.pt").write_bytes(saved("a"))
     party = JobParty()
+    for epoch in (1, 2):
+        party.write("run", f"weights_epoch_{epoch}.pt")
     with served(party) as target:
         monkeypatch.setenv("ACPC_TARGET", target)
         yield party

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pty
+import shlex
 import signal
 import subprocess
 import sys
@@ -26,7 +27,7 @@ from job_counterparty import JobParty
 from score_scripts import NAME, SCORE
 from waiting import GENEROUS_SECONDS, wait_until
 
-SWEEP, WATCH = ["sweep", "run", "mine.yaml"], ["watch", "root", "--sweep", "gate.yaml"]
+SWEEP, WATCH = ["sweep", "run", "mine.yaml"], ["watch", "run/", "--sweep", "gate.yaml"]
 GO_ON = [
     (SCORE, (f"acpc show job {NAME} --wait", f"acpc cancel {NAME}")),
     (SWEEP, ("go on:      acpc sweep run mine.yaml",)),
@@ -76,6 +77,27 @@ def test_a_full_stdout_is_one_line(target: str) -> None:
                 _, shown = process.communicate(timeout=GENEROUS_SECONDS)
             said = "error: FAILED_PRECONDITION: stdout: No space left on device\n"
             assert (process.returncode, shown) == (1, said), asked
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("asked", [["list", "shifts"], ["--version"]])
+def test_a_reader_that_leaves_is_no_error(asked: list[str]) -> None:
+    ours, theirs = os.pipe()
+    os.close(ours)
+    with started(asked, stdout=theirs, stderr=subprocess.PIPE, text=True) as process:
+        os.close(theirs)
+        _, shown = process.communicate(timeout=GENEROUS_SECONDS)
+    assert (process.returncode, shown) == (1, "")
+
+
+@pytest.mark.process
+def test_a_closed_stdout_is_one_line() -> None:
+    command = shlex.join([str(Path(sys.executable).with_name("acpc")), "list", "shifts"])
+    closed = ["sh", "-c", f"exec {command} >&-"]
+    with processes.running(closed, stderr=subprocess.PIPE, text=True) as process:
+        _, shown = process.communicate(timeout=GENEROUS_SECONDS)
+    said = "error: FAILED_PRECONDITION: stdout: Bad file descriptor\n"
+    assert (process.returncode, shown) == (1, said)
 
 
 @pytest.mark.process

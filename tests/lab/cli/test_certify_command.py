@@ -82,8 +82,8 @@ def test_a_paired_run_has_a_row_per_view(acpc: Acpc, arrays: dict[str, np.ndarra
     answer = acpc(*command, "--draws", 2, "--protocol", "{budget: {iterations: 3}}")
     rows = [line.split() for line in answer.stdout.splitlines() if "3/3" in line]
     assert rows == [
-        ["gaussian_blur:15", "0", "yes", "-", "0", "3/3", "-"],
-        ["gaussian_blur:15", "1", "no", "0", "0.125", "3/3", "-"],
+        ["gaussian_blur:15", "0", "yes", "3/3", "-", "0", "-"],
+        ["gaussian_blur:15", "1", "no", "3/3", "0", "0.125", "-"],
     ]
     assert "smallest clean gap of an iteration: winner 0.5, elite set 0.25" in answer.stdout
     assert json.loads(acpc(*command, "-o", "json").stdout)

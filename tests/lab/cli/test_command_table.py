@@ -200,13 +200,13 @@ WRONG = [
          "a, run 0, H 5, q 0.8: found 0 rows of level 1, wanted 1"),
     )),
     *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
-        ("gone.h5", "gone.h5 is not here; of a dataset at the server: acpc anchors create"),
+        ("gone.h5", "gone.h5: is not here; of a dataset at the server: acpc anchors create"),
         ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
         ("windows.npz --anchors 3", "count: is for datasets, but 'windows.npz' holds arrays"),
-        ("empty", "format: 'empty' is none that is known; wanted one of hdf5, lance"),
     )),
+    Row("anchors upload empty", 1, err=("dataset 'empty' is not HDF5 or Lance; `swm convert",)),
     *(Row(f"config set {word}", 2, err=(said,)) for word, said in (
         ("tagret=a:1", "did you mean 'target'?"),
         ("token_file=absent", "there is no file"),

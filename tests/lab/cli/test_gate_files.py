@@ -9,7 +9,7 @@ import pytest
 from acpc.contract import Outcome
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc, acpc_command
-from acpc_lab.cli.gates import Case, settle
+from acpc_lab.cli.follow import Case, settle
 from client_messages import operation, score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import FAILED, PASSED, JobParty
@@ -107,7 +107,7 @@ OPEN = of(PASSED, pb.OUTCOME_UNDECIDED, p_passed=0.3, doubt=pb.DOUBT_SR, anchors
 UNFIT = status(StatusCode.FAILED_PRECONDITION, "it does not fit")
 CONFIDENT = ("--gate", "confident")
 OK, FAILURE, SKIPPED = "system-out", "failure", "skipped"
-SWEEP, WATCH = ("sweep", "run", "mine.yaml"), ("watch", "root", "--sweep", "gate.yaml", "--once")
+SWEEP, WATCH = ("sweep", "run", "mine.yaml"), ("watch", "run", "--sweep", "gate.yaml", "--once")
 # What the two jobs of a command end with, its options, exit code, and the elements of the cases.
 MANY: list[tuple[tuple[str, ...], list[Any], tuple[str, ...], int, list[str]]] = [
     *(

@@ -15,7 +15,7 @@ def data() -> ReportData:
         for operation, indices in missing(plain).items()
         for index in indices
     }
-    return plain.with_(previews=pictures, focus=())
+    return plain.with_(previews=pictures)
 
 
 @pytest.fixture(scope="session")

@@ -81,9 +81,9 @@ def test_figures_and_pictures_are_there(visit: Visit) -> None:
         "[...document.images].map(e => e.getBoundingClientRect())"
         ".map(b => [b.left, b.right, b.width, b.height])"
     )
-    assert len(boxes) > 14 and all(left >= 0 < height for left, _, _, height in boxes)
+    assert len(boxes) > 10 and all(left >= 0 < height for left, _, _, height in boxes)
     assert all(right <= visit.width for _, right, _, _ in boxes)
-    assert sum(width > 150 and height > 120 for _, _, width, height in boxes) >= 14
+    assert sum(width > 150 and height > 120 for _, _, width, height in boxes) >= 10
     assert visit.tab.evaluate("[...document.images].every(e => e.naturalWidth > 0)")
 
 
@@ -99,7 +99,7 @@ COLOURS = """
   const walker = document.createTreeWalker(document.body, NodeFilter.SHOW_TEXT);
   while (walker.nextNode()) {
     const node = walker.currentNode.parentElement;
-    if (!walker.currentNode.data.trim() || node.closest('script,title,.legend b')) continue;
+    if (!walker.currentNode.data.trim() || node.closest('script,title')) continue;
     if (!node.checkVisibility()) continue;
     let under = node;
     const clear = 'rgba(0, 0, 0, 0)';

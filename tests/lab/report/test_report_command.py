@@ -5,18 +5,12 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-from acpc.contract import to_plain
 from acpc_client import (
-    CheckpointRef,
-    DatasetAnchors,
-    GaussianNoise,
-    Result,
-    ScoreRequest,
     save_result,
 )
 from acpc_command import Acpc, acpc_command
 from PIL import Image
-from report_samples import judged, side
+from report_samples import judged, saved, side
 
 pytestmark = pytest.mark.process  # it draws whole reports
 
@@ -30,20 +24,20 @@ def acpc() -> Acpc:
 def scores(tmp_path: Path) -> list[Path]:
     paths = [tmp_path / "before.npz", tmp_path / "after.json"]
     for path, push in zip(paths, (2.0, 0.2), strict=True):
-        save_result(judged(side(path.stem, push, 2.0), side("base", 2.0, 2.0)), path)
+        saved(path, judged(side(path.stem, push, 2.0), side("base", 2.0, 2.0)))
     return paths
 
 
 def test_files_become_a_page_and_figures(acpc: Acpc, scores: list[Path], tmp_path: Path) -> None:
     output, figures = tmp_path / "page.html", tmp_path / "figures"
-    result = acpc("report", *scores, "--out", output, "--figures", figures, "--shift", "blur:15")
+    result = acpc("report", *scores, "--out", output, "--figures", figures)
     assert f"{output}: 2 measurements" in result.stdout
     page = output.read_text()
-    assert "95 % sure: of 2 checkpoints, 1 passes under blur:15, 1 fails" in page
-    assert "No pictures: the source names no jobs" in page
+    assert "95 % sure: of 2 checkpoints, 1 passes under gaussian_blur:15, 1 fails" in page
+    assert "No pictures: " in page
     assert {path.name for path in figures.iterdir()} == {
         f"{name}.{suffix}"
-        for name in ("plane", "distributions-blur-15", "steps-blur-15")
+        for name in ("plane", "distributions-gaussian-blur-15")
         for suffix in ("svg", "png")
     }
     for path in figures.glob("*.svg"):
@@ -55,19 +49,15 @@ def test_files_become_a_page_and_figures(acpc: Acpc, scores: list[Path], tmp_pat
             assert len(set(image.convert("L").resize((64, 64)).tobytes())) > 2
 
 
-def test_a_file_that_says_what_was_asked_needs_no_shift(acpc: Acpc, tmp_path: Path) -> None:
-    """Not of a new file; an older one is named by ``--shift``, or by its digest."""
+def test_a_file_without_what_was_asked_is_named(acpc: Acpc, tmp_path: Path) -> None:
     score = judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0))
-    anchors = DatasetAnchors("rooms.h5", "tworoom")
-    asked = ScoreRequest(CheckpointRef("trained"), anchors, GaussianNoise(0.08))
-    told, older, output = tmp_path / "told.npz", tmp_path / "older.npz", tmp_path / "page.html"
-    save_result(Result("score", score, to_plain(asked), "operations/1"), told)
-    save_result(score, older)
-    for path, words in ((told, "under gaussian_noise:0.08"), (older, "under shift ")):
-        acpc("report", path, "--out", output, "--no-pictures")
-        assert words in output.read_text()
+    told, alone, output = tmp_path / "told.npz", tmp_path / "alone.npz", tmp_path / "page.html"
+    saved(told, score, "gaussian_noise:0.08")
+    save_result(score, alone)
     acpc("report", told, "--out", output, "--no-pictures")
-    assert "rooms.h5, task tworoom, seed 9101" in output.read_text()
+    assert "under gaussian_noise:0.08" in output.read_text()
+    refused = acpc("report", told, alone, "--out", output, "--no-pictures", code=2)
+    assert "alone.npz does not say what was asked" in refused.stderr
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,14 @@
 """The page as text: what it says, what it must never contain, and that it is reproducible."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from acpc_client import save_result
 from acpc_lab.campaigns import TaskState
-from acpc_lab.report import from_files, render
-from report_samples import changed, judged, renamed, side, sweep
+from acpc_lab.report import from_files, receipts, render
+from report_samples import changed, judged, renamed, saved, side, sweep
 
 pytestmark = pytest.mark.process  # it draws whole reports
 
@@ -64,10 +64,10 @@ def test_ids_are_unique_and_references_lead_somewhere(page: str, outline: Outlin
 def test_every_picture_and_figure_says_what_it_shows(outline: Outline) -> None:
     images = outline.all("img")
     assert images and all(image.get("alt") for image in images)
-    # Levels, anchors, steps by task and shift; the planes.
-    titles = ("Level by level", "Anchor by anchor", "Step by step", "Which checkpoints pass")
+    # Levels and anchors by task and shift; the planes.
+    titles = ("Level by level", "Anchor by anchor", "Which checkpoints pass")
     drawn = [image for image in images if (image["alt"] or "").startswith(titles)]
-    assert len(drawn) == 2 * 2 * 3 + 2
+    assert len(drawn) == 2 * 2 * 2 + 2
     assert all(head.get("scope") in ("col", "row") for head in outline.all("th"))
 
 
@@ -83,9 +83,8 @@ def test_a_cell_without_a_score_and_missing_pictures_say_why(why: str) -> None:
 
 def test_a_single_inconclusive_score_without_reference(tmp_path: Path) -> None:
     score = judged(side("alone", 0.05, 3.0), None, shift="blur:15")
-    save_result(score, tmp_path / "score.json")
-    page = render(from_files([tmp_path / "score.json"], shift="blur:15"))
-    assert "The screen is inconclusive about alone under blur:15." in page
+    page = render(from_files([saved(tmp_path / "score.json", score)]))
+    assert "The screen is inconclusive about alone under gaussian_blur:15." in page
     assert score.verdict.summary.replace("'", "&#39;") in page
 
 
@@ -94,4 +93,26 @@ def test_names_that_no_page_can_show_and_formulas_are_text() -> None:
     data = sweep(("a$x_1$", "b"), ("1",), (0.08,), ("blur:15",))
     page = render(renamed(data, "b-s1-a0.08", "a\x00b\x1b[31m\ud800\nc"))
     assert "a\ufffdb\ufffd[31m\ufffd\nc" in page and page.encode()
-    assert page.count(': a$x_1$"') == 2  # anchors and steps
+    assert page.count(': a$x_1$"') == 1  # anchors
+
+
+def test_receipts_are_told_with_every_value_that_they_hold(tmp_path: Path) -> None:
+    """Of each place the first few, marked where there are several."""
+    reference, files = side("base", 2.0, 2.0), []
+    for number in range(6):
+        score = judged(side(f"trained-{number}", 0.2, 2.0), reference, shift="blur:15")
+        told = {"protocol": {"draws": 5, "weights": []}, "new": {"key": number}}
+        receipt = replace(score.receipt, device=f"cuda:{number % 2}", parameters=told)
+        files.append(saved(tmp_path / f"{number}.json", replace(score, receipt=receipt)))
+    data = from_files(files)
+    found = {name: (values, count) for name, values, count in receipts.receipt(data)}
+    assert found["device"] == (("cuda:0", "cuda:1"), 2)
+    assert found["parameters.new.key"] == (("0", "1", "2", "3"), 6)
+    assert found["parameters.protocol.draws"] == (("5",), 1)
+    assert found["anchors.dataset"] == (("two-room.h5",), 1)
+    assert not any(
+        name.startswith(("image_codec", "parameters.protocol.weights")) for name in found
+    )
+    page = render(data)
+    assert '<dt>device</dt><dd><b class="open">2 values</b>' in page
+    assert "<br>and 2 more</dd>" in page

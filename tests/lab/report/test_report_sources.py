@@ -1,6 +1,5 @@
 """Reports from scores, files, jobs and sweeps say what was measured and how."""
 
-import dataclasses
 import functools
 import json
 import math
@@ -30,30 +29,24 @@ from acpc_lab.report import (
     render,
     with_pictures,
 )
-from acpc_lab.sweeps import Cell, SweepResults, read_spec, recipe
+from acpc_lab.sweeps import SweepResults
 from client_counterparty import Counterparty
 from client_messages import operation, status
-from report_samples import judged, kept_sweep, side
-from sweep_plans import planned
+from report_samples import judged, kept_sweep, saved, side
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz"])
 def test_a_file_gives_the_score_that_was_saved(tmp_path: Path, suffix: str) -> None:
     score = judged(side("trained", 0.2, 2.0, seed=1), side("base", 2.0, 2.0), shift="blur:15")
-    save_result(score, tmp_path / f"score.{suffix}")
-    (cell,) = from_files([tmp_path / f"score.{suffix}"]).cells
-    assert cell.score == score and cell.name == "trained"
+    (cell,) = from_files([saved(tmp_path / f"score.{suffix}", score)]).cells
+    assert cell.score == score and (cell.name, cell.task) == ("trained", "two-room.yaml")
+    assert cell.cell.shift == GaussianBlur(15)
 
 
-def test_the_receipt_of_a_score_alone_tells_its_protocol(tmp_path: Path) -> None:
-    """Keys of newer servers are passed over; a silent one has the paper's protocol."""
-    score = judged(side("trained", 0.2, 2.0), None)
-    for told, wanted in (({}, ScoreProtocol()), ({"draws": 7, "new": 1}, ScoreProtocol(draws=7))):
-        receipt = dataclasses.replace(score.receipt, parameters={"protocol": told})
-        save_result(dataclasses.replace(score, receipt=receipt), tmp_path / "score.json")
-        (cell,) = from_files([tmp_path / "score.json"]).cells
-        assert cell.shift.startswith("shift ")
-        assert cell.cell.protocol == wanted
+def test_a_score_without_what_was_asked_is_refused_by_name(tmp_path: Path) -> None:
+    save_result(judged(side("trained", 0.2, 2.0), None), tmp_path / "alone.json")
+    with pytest.raises(ArgumentError, match=r"alone\.json does not say what was asked"):
+        from_files([tmp_path / "alone.json"])
     with pytest.raises(ArgumentError, match="found no scores"):
         from_files([])
 
@@ -80,16 +73,13 @@ def client(counterparty: Counterparty, target: str) -> Iterator[AcpcClient]:
         yield client
 
 
-def test_a_job_tells_shift_protocol_and_how_to_repeat_it(
-    client: AcpcClient, counterparty: Counterparty
-) -> None:
+def test_a_job_tells_shift_and_protocol(client: AcpcClient, counterparty: Counterparty) -> None:
     data = from_operations(client, ["operations/one"])
     assert data.previews_missing == "" and not data.previews
     data = with_pictures(data, client)
     (cell,) = data.cells
     assert (cell.shift, cell.task) == ("gaussian_blur:15", "two-room.yaml")
     assert (cell.cell.protocol.seed, cell.cell.protocol.margin) == (3, 0.1)
-    assert data.command == "acpc sweep run again.yaml"
     asked = counterparty.requests["PreviewAnchors"][0]
     assert asked.name == "operations/one" and 3 <= len(asked.anchors) <= 6
     assert {name for name, _ in data.previews} == {"operations/one"}
@@ -112,17 +102,6 @@ def test_without_a_server_the_report_is_made_and_says_so(
     with AcpcClient(unused_target, retry=RetryPolicy(attempts=1)) as away:
         data = with_pictures(data, away)
     assert "no server could be reached" in data.previews_missing
-
-
-@pytest.mark.parametrize("anchors", [REQUEST.anchors, "a" * 64])
-def test_the_recipe_gives_the_same_cell(anchors: DatasetAnchors | str, tmp_path: Path) -> None:
-    """The sweep file of a job resolves to one cell that asks for what the job was asked."""
-    chosen = Thresholds(0.2, source_digest="e" * 64, family="lewm")
-    request = dataclasses.replace(REQUEST, anchors=anchors, thresholds=chosen)
-    spec = read_spec(json.loads(recipe(request)), "again", tmp_path)
-    listed = {"trained": ["weights_epoch_3.pt"], "base": ["weights.pt"]}
-    (cell,) = planned(spec, listed).cells
-    assert cell.id == Cell(**vars(request)).id
 
 
 def test_a_sweep_is_read_from_its_folder(tmp_path: Path) -> None:
@@ -179,7 +158,7 @@ def test_a_number_that_no_measurement_gives_is_named_with_file_and_field(
     tmp_path: Path, path: tuple[str | int, ...], value: object, words: str
 ) -> None:
     file = tmp_path / "score.json"
-    save_result(judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0)), file)
+    saved(file, judged(side("trained", 0.2, 2.0), side("base", 2.0, 2.0)))
     document = json.loads(file.read_text())
     *above, last = path
     functools.reduce(operator.getitem, above, document)[last] = value

@@ -1,6 +1,7 @@
 """The folder of a sweep: whatever a crash or an earlier release leaves of it is gone on with."""
 
 import csv
+import hashlib
 import io
 import json
 import shutil
@@ -12,61 +13,76 @@ import pytest
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_command import Acpc, acpc_command
 from acpc_lab.campaigns import Entry, Journal
-from acpc_lab.sweeps import SweepFolder, SweepResults, TaskState
+from acpc_lab.sweeps import SweepFolder, SweepProgress, SweepResults, TaskState
 from job_counterparty import JobParty
 from sweep_plans import POLL, Scene
 from test_sweep_plans import CELL
 
 
-def test_a_journal_cut_at_any_byte_is_read_and_written_on(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "x.sweep")
-    attempts = [Entry(TaskState.FAILED, number, message="ä") for number in (1, 2, 3)]
-    with journal.writing():
-        for entry in attempts[:2]:
-            journal.note(CELL.id, entry)
-    content = journal.path.read_bytes()
+def test_what_an_earlier_release_wrote_is_read_cut_at_any_byte_and_written_on(
+    tmp_path: Path,
+) -> None:
+    first, second, third = (Entry(TaskState.FAILED, n, message="ä") for n in (1, 2, 3))
+    lines = [
+        json.dumps({"time": "now", "event": "moved", "cell": CELL.id, **entry.to_plain()})
+        for entry in (first, second)
+    ]
+    content = "".join(f"{line}\n" for line in lines).encode()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
     cuts = {end + near for end in (0, *ends) for near in range(-2, 3)} | {len(content) // 3}
-    for cut in sorted(cuts & {*range(len(content))}):
-        journal.path.write_bytes(content[:cut])
-        whole = sum(end <= cut for end in ends)
-        assert len(list(journal.events())) == whole
+    for cut in sorted(cuts & {*range(len(content) + 1)}):
+        journal = Journal(tmp_path / str(cut))
+        journal.folder.mkdir()
+        (journal.folder / "journal.jsonl").write_bytes(content[:cut])
+        known = [{}, {CELL.id: first}, {CELL.id: second}][sum(end <= cut for end in ends)]
+        assert journal.entries() == known
         with journal.writing():
-            journal.note(CELL.id, attempts[2])
-        written = [json.loads(line)["attempt"] for line in journal.path.read_text().splitlines()]
-        assert written == [*[1, 2][:whole], 3]
+            journal.note(CELL.id, third)
+            journal.write()
+        assert Journal(journal.folder).entries() == {CELL.id: third}
 
 
-def test_a_line_that_is_no_event_is_not_passed_over(tmp_path: Path) -> None:
-    journal = Journal(tmp_path)
-    moved = '{"event": "moved", "cell": "x"'
-    lines = [
-        *("[]", "{", '{"event": "ended"}', "\x00", "[" * 100_000, '{"event": "ended", "cell": []}'),
-        *(f"{moved}{rest}}}" for rest in ("", ', "state": "lost"')),
-        *(f'{moved}, "state": "queued", {rest}}}' for rest in ('"operation": 5', '"attempt": "1"')),
-    ]
-    for line in lines:
+def test_a_state_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    wrong = ("[]", "{", "[" * 100_000, "\x00", '{"x": 5}', '{"x": {"state": "lost"}}')
+    for text in (*wrong, '{"x": {"operation": 5}}', '{"x": {"attempt": "1"}}', ""):
+        (tmp_path / "state.json").write_text(text)
+        with pytest.raises(FailedPrecondition, match="cannot be read as the state of a sweep"):
+            Journal(tmp_path).entries()
+    (tmp_path / "state.json").unlink()
+    moved = '{"event": "moved"'
+    for line in ("[]", "{", f"{moved}}}", f'{moved}, "cell": "x", "state": "lost"}}'):
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
-        with pytest.raises(FailedPrecondition, match=r"line 1 of .* is no event of a sweep"):
-            journal.entries()
+        with pytest.raises(FailedPrecondition, match="cannot be read as the state of a sweep"):
+            Journal(tmp_path).entries()
 
 
-def test_a_run_killed_after_any_event_goes_on_and_doubles_no_job(at: Scene) -> None:
-    at.party.looks = 0
+def test_a_run_killed_after_any_turn_goes_on_and_doubles_no_job(at: Scene) -> None:
     sweep = at.sweep()
-    wanted = [item.score for item in sweep.run(at.client, poll=POLL)]
+    file = sweep.folder / "state.json"
+    states = [b""]
+    at.party.looks = 2
+
+    def look(now: SweepProgress) -> None:
+        at.party.looks = 2 + 2 * len(at.party.jobs)  # the second job ends later
+        if file.exists() and file.read_bytes() != states[-1]:
+            states.append(file.read_bytes())
+
+    wanted = [item.score for item in sweep.run(at.client, poll=POLL, on_update=look)]
+    states.append(file.read_bytes())
+    assert len(states) >= 4, "before, under way, one done, both done"
     jobs = set(at.party.jobs)
     finished = sweep.folder.with_name("finished")
     sweep.folder.rename(finished)
-    lines = (finished / "journal.jsonl").read_bytes().splitlines(keepends=True)
-    assert len(lines) == 4
     results = sorted((finished / "results").iterdir())
-    for events in range(len(lines) + 1):
+    for state in states:
         for files in range(len(results) + 1):
             shutil.copytree(finished, sweep.folder, dirs_exist_ok=True)
-            (sweep.folder / "journal.jsonl").write_bytes(b"".join(lines[:events]))
-            for file in results[files:]:
-                (sweep.folder / "results" / file.name).unlink()
+            if state:
+                file.write_bytes(state)
+            else:
+                file.unlink()
+            for result in results[files:]:
+                (sweep.folder / "results" / result.name).unlink()
             assert [item.score for item in sweep.run(at.client, poll=POLL)] == wanted
             assert set(at.party.jobs) == jobs
             shutil.rmtree(sweep.folder)
@@ -185,7 +201,15 @@ def test_a_sweep_that_was_killed_goes_on_where_it_was(
 
 
 def test_a_watch_goes_on_where_it_was(kept: Path, party: JobParty, target: str) -> None:
-    """Nothing that was scored is scored again, although the files have other times now."""
-    acpc = acpc_command("watch", kept / "checkpoints", "--sweep", kept / "seen.yaml", "--once")
+    """Nothing that was scored is scored again: the server says what the files hold."""
+    party.listing.clear()
+    for file in (kept / "checkpoints").rglob("*.pt"):
+        parts = (file.with_name("config.json"), file)
+        content = hashlib.sha256(b"".join(hashlib.sha256(x.read_bytes()).digest() for x in parts))
+        name = str(file.parent.relative_to(kept / "checkpoints"))
+        party.write(name, file.name)
+        party.written[name, file.name] = ("now", content.hexdigest(), "")
+    acpc = acpc_command("watch", "--sweep", kept / "seen.yaml", "--once", "--interval", "0.1")
     ended = acpc(code=5, ACPC_TARGET=target)
+    assert len(party.written) == 3
     assert party.jobs == {} and "nothing was judged" in ended.stderr

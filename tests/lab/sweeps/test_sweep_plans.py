@@ -224,5 +224,5 @@ def test_what_a_plan_leaves_open_has_the_papers_value(tmp_path: Path) -> None:
     plan = folder.read_plan()
     assert plan.cells[0].protocol == ScoreProtocol()
     page = render(from_sweep(folder.path))
-    assert "seed 9101" in page
+    assert "<dt>anchors.seed</dt><dd><code>9101</code>" in page
     assert "None" not in page

@@ -1,4 +1,4 @@
-"""A folder in which checkpoints appear, and a counterparty that scores them."""
+"""A server at which checkpoints appear, and which scores them."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,14 +7,6 @@ import pytest
 import yaml
 from acpc_client.sync.client import AcpcClient
 from job_counterparty import DOCUMENT, JobParty, target
-from written_weights import Writer
-
-
-@pytest.fixture
-def write(tmp_path: Path) -> Writer:
-    """Writes checkpoints below the watched folder."""
-    (tmp_path / "checkpoints").mkdir()
-    return Writer(tmp_path / "checkpoints")
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """A watch: every checkpoint once, by name and content, through whatever happens."""
 
 import errno
+import hashlib
 import os
 import sys
 import threading
@@ -15,49 +16,46 @@ import processes
 import pytest
 import yaml
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_client import EvidenceOptions, Outcome
-from acpc_client.errors import FailedPrecondition, RunEnded
+from acpc_client import CheckpointRef, EvidenceOptions, Outcome
+from acpc_client.errors import ArgumentError, FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli.sweep import results_table
 from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
-from acpc_lab.watching import Finder, Listener, ScoredCheckpoint, Watch
-from acpc_lab.watching.finding import WeightsFile
+from acpc_lab.watching import Arrival, Listener, ScoredCheckpoint, Watch
 from client_messages import score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import DOCUMENT, FAILED, JobParty
 from waiting import wait_until
-from written_weights import Writer, saved
 
 
 @dataclass
 class Scene:
-    """A watched folder with a counterparty, and what listeners and the log were given."""
+    """A watch of a counterparty, and what listeners and the log were given."""
 
     file: Path
-    write: Writer
     client: AcpcClient
     party: JobParty
     told: list[ScoredCheckpoint] = field(default_factory=list)
     trouble: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.root = self.write.root
+        self.write = self.party.write
         self.listeners: list[Listener] = [self.told.append]
 
-    def make(self, **changes: Any) -> Watch:
+    def make(self, prefix: str = "", **changes: Any) -> Watch:
         """A watch, as a program that was started again has one; keys change the sweep file."""
         document = yaml.safe_load(self.file.read_text())
         self.file.write_text(yaml.safe_dump({**document, **changes}))
         return Watch(
-            load_spec(self.file), self.file.with_name("gate.watch"), Finder(self.root, "", 0.1),
+            load_spec(self.file), self.file.with_name("gate.watch"), prefix,
             listeners=self.listeners, on_trouble=self.trouble.append,
         )  # fmt: skip
 
-    def run(self, **changes: Any) -> None:
+    def run(self, prefix: str = "", **changes: Any) -> None:
         """Watches once."""
-        self.make(**changes).run(self.client, once=True)
+        self.make(prefix, **changes).run(self.client, once=True, interval=0.01)
 
     @contextmanager
     def going_on(self, watch: Watch) -> Iterator[None]:
@@ -83,8 +81,8 @@ class Scene:
 
 
 @pytest.fixture
-def at(file: Path, write: Writer, client: AcpcClient, party: JobParty) -> Scene:
-    return Scene(file, write, client, party)
+def at(file: Path, client: AcpcClient, party: JobParty) -> Scene:
+    return Scene(file, client, party)
 
 
 def test_each_is_scored_once_in_the_order_of_epochs(at: Scene) -> None:
@@ -104,9 +102,9 @@ def test_each_is_scored_once_in_the_order_of_epochs(at: Scene) -> None:
 def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
     at: Scene, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    weights = at.write("a")
+    at.write("a")
     at.run()
-    os.utime(weights)
+    at.write("a")
     at.run()
     assert len(at.party.jobs) == 1
     at.write("a", content="b")
@@ -125,7 +123,7 @@ def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
 
 
 def test_reports_and_tables_read_its_folder(at: Scene) -> None:
-    """A report is by training run and epoch, where the at.file gives no such labels."""
+    """A report is by training run and epoch, where the file gives no such labels."""
     at.write("a")
     at.write("a", "weights_epoch_2.pt", content="b")
     at.write("runs/epoch-3", content="c")
@@ -146,19 +144,56 @@ def test_reports_and_tables_read_its_folder(at: Scene) -> None:
     assert all(item.score for item in results)
 
 
-def test_what_an_arrival_writes_does_not_grow_with_those_before(at: Scene) -> None:
-    folder = at.file.with_name("gate.watch")
-    for number in (1, 2, 3):
+def test_a_plan_follows_the_sweep_file(at: Scene) -> None:
+    for number in (1, 2):
         at.write(f"run{number}")
         at.run()
-        if number == 1:
-            plan = (folder / "plan.json").read_bytes()
-    assert (folder / "plan.json").read_bytes() == plan
-    assert len(SweepResults.open(folder)) == 3
     at.run(description="another")
-    again = SweepResults.open(folder)
-    assert (again.plan.description, len(again)) == ("another", 3)
+    again = SweepResults.open(at.file.with_name("gate.watch"))
+    assert (again.plan.description, len(again)) == ("another", 2)
     assert again.result().request["description"] == "another"
+
+
+def test_only_what_lies_below_the_prefix_is_scored(at: Scene) -> None:
+    for name in ("runs/7", "runs/7/epoch-1", "runs/70", "run", "other/runs/7"):
+        at.write(name)
+    for prefix in ("runs/7", "runs/7/"):
+        at.run(prefix)
+    assert [name for name, *_ in at.seen] == ["runs/7/epoch-1", "runs/7"]
+    assert at.trouble == []
+    at.run("rums/7")
+    (said,) = at.trouble
+    assert "the server has no checkpoint rums/7, or below it; it has runs/7, runs/70" in said
+    assert len(at.party.jobs) == 2
+    for path in ("/data/runs/7", "./runs", "~/runs"):
+        with pytest.raises(ArgumentError, match="give what the server calls the folder"):
+            at.make(path)
+
+
+def test_what_is_left_out_is_named_with_the_reason_and_the_command(at: Scene) -> None:
+    at.write("a")
+    at.write("runs/1")
+    problem = "no config.json beside last.pth: what training wrote"
+    at.party.others |= {f"raw{i}": (problem, "acpc-server import") for i in range(6)}
+    at.party.others["a"] = ("2 epochs; a request names one", "NAME")  # its files are listed
+    at.run(checkpoints=["runs/*"])
+    assert sorted(at.trouble) == [
+        "a (weights.pt): left out: no item of checkpoints in gate means it",
+        f"raw0, raw1, raw2, raw3 and 2 more: left out: {problem}; next: acpc-server import",
+    ]
+
+
+def test_they_come_by_epoch_and_a_number_of_a_metric_is_none() -> None:
+    names = {
+        "epoch=3-val_loss=0.12.ckpt": 3, "weights_epoch_4.pt": 4, "seed3_epoch_5.ckpt": 5,
+        "weights_epoch_9.pt": 9, "epoch=0-step=10.ckpt": 10, "weights_epoch_100.pt": 100,
+        "last.ckpt": None, "run-0.ckpt": None, f"weights_{'7' * 200}.pt": None,
+    }  # fmt: skip
+    found = [Arrival(CheckpointRef("run", name), "") for name in reversed(names)]
+    found.append(Arrival(CheckpointRef("other/checkpoint-20", "weights.pt"), ""))
+    epochs = [arrival.epoch for arrival in sorted(found, key=lambda x: x.order)]
+    assert epochs == [3, 4, 5, 9, 10, 20, 100, None, None, None]
+    assert all(names.get(x.ref.weights, 20) == x.epoch for x in found)
 
 
 def test_only_what_the_file_means_is_scored(at: Scene) -> None:
@@ -169,31 +204,31 @@ def test_only_what_the_file_means_is_scored(at: Scene) -> None:
     at.run(checkpoints=[group])
     assert at.seen == [("runs/1", "weights_epoch_1.pt", Outcome.PASSED)]
     assert at.told[0].results[0].cell.labels == {"run": 1, "step": 1}
-    journal = at.file.with_name("gate.watch") / "journal.jsonl"
-    assert "last.pt" not in journal.read_text(), "what is not meant is not read either"
+    read = {request.checkpoint.weights for request in at.party.requests["GetCheckpoint"]}
+    assert read == {"weights_epoch_1.pt"}, "what is not meant is not read either"
 
 
 def test_a_checkpoint_waits_for_its_reference(at: Scene) -> None:
     at.write("a")
-    reference = at.make(reference="base")
-    reference.run(at.client, once=True)
+    reference = at.make(checkpoints=["a"], reference="base")
+    reference.run(at.client, once=True, interval=0.01)
     assert not at.party.jobs
     assert [item.ref.name for item in reference.unplanned] == ["a"]
     assert "its reference base is not at the server" in at.trouble[0]
-    at.party.listing["base"] = ["weights.pt"]
+    at.write("base")
     at.run()
     assert at.seen == [("a", "weights.pt", Outcome.PASSED)]
 
 
 def test_what_was_replaced_or_removed_while_it_waited_is_not_scored_in_its_place(at: Scene) -> None:
     at.write("a")
-    removed = at.write("b")
-    at.run(reference="base")
+    at.write("b")
+    at.run(checkpoints=["a", "b"], reference="base")
     at.write("a", content="b")
-    removed.unlink()
-    at.party.listing["base"] = ["weights.pt"]
+    at.party.remove("b")
+    at.write("base")
     watch = at.make()
-    watch.run(at.client, once=True)
+    watch.run(at.client, once=True, interval=0.01)
     assert at.seen == [("a", "weights.pt", Outcome.PASSED)]
     assert len(at.party.jobs) == 1 and not watch.unplanned
 
@@ -209,31 +244,46 @@ def test_what_is_replaced_in_the_queue_is_not_scored_under_its_old_content(at: S
             moved.set()
             at.write("b", content="b")
 
-    at.make(concurrency=1).run(at.client, once=True, interval=3600, on_update=replace)
-    assert [one.arrival.ref.name for one in at.told] == ["a", "b"]
-    assert at.told[1].outcome is Outcome.UNSPECIFIED
-    assert "removed or replaced" in at.told[1].results[0].message
-    at.run()
-    assert at.seen[2:] == [("b", "weights.pt", Outcome.PASSED)]
+    at.make(concurrency=1).run(at.client, once=True, interval=0.01, on_update=replace)
+    assert sorted(at.seen) == [
+        ("a", "weights.pt", Outcome.PASSED),
+        ("b", "weights.pt", Outcome.UNSPECIFIED),
+        ("b", "weights.pt", Outcome.PASSED),
+    ]
+    (refused,) = (one for one in at.told if one.outcome is Outcome.UNSPECIFIED)
+    assert "its files were replaced before it was scored" in refused.results[0].message
     assert len(at.party.jobs) == 2
     assert at.trouble == []
 
 
 def test_what_comes_back_is_scored(at: Scene) -> None:
-    """As where the watch once looked at the wrong folder, or a disk was not there."""
+    """As where a disk was not there; what has failed is tried again once it is back."""
     at.write("a")
     at.party.fates["a"] = deque([status(StatusCode.FAILED_PRECONDITION, "it does not fit")])
     at.run()
-    away = at.root.rename(at.root.with_name("away"))
-    at.root.mkdir()
+    away = at.party.remove("a")
     for _ in range(2):
         at.run()
-    at.root.rmdir()
-    away.rename(at.root)
+    at.party.listing["a"] = away
     for _ in range(2):
         at.run()
-    none, passed = Outcome.UNSPECIFIED, Outcome.PASSED
-    assert [outcome for *_, outcome in at.seen] == [none, none, passed]
+    assert [outcome for *_, outcome in at.seen] == [Outcome.UNSPECIFIED, Outcome.PASSED]
+
+
+def test_what_comes_back_under_a_watch_is_scored_and_a_failure_that_stays_is_not(at: Scene) -> None:
+    unfit = status(StatusCode.FAILED_PRECONDITION, "it does not fit")
+    for name in ("a", "b"):
+        at.write(name)
+        at.party.fates[name] = deque([unfit])
+    with at.going_on(at.make()):
+        wait_until(lambda: len(at.told) == 2)
+        away = at.party.remove("a")
+        looks = len(at.party.requests["ListCheckpoints"])
+        wait_until(lambda: len(at.party.requests["ListCheckpoints"]) > looks + 2)
+        at.party.listing["a"] = away
+        wait_until(lambda: len(at.told) == 3)
+    assert at.seen[2] == ("a", "weights.pt", Outcome.PASSED)
+    assert len(at.party.jobs) == 3, "one of b, whose files are as they were"
 
 
 class Killed(BaseException):
@@ -243,67 +293,51 @@ class Killed(BaseException):
 def test_what_is_gone_when_a_watch_begins_neither_waits_for_ever_nor_hides_a_score(
     at: Scene,
 ) -> None:
-    under_way = at.write("a")
-    at.write("b")
-    touched = at.write("c")
+    for name in ("a", "b", "c"):
+        at.write(name)
     at.party.looks = 3
 
     def killed(now: SweepProgress) -> None:
-        if len(now.tasks) == 3:  # the first is under way, the others wait
+        # The first is under way, the others wait.
+        if at.file.with_name("gate.watch").joinpath("state.json").exists():
             raise Killed
 
     with pytest.raises(Killed):
-        at.make(concurrency=1).run(at.client, once=True, on_update=killed)
-    away = at.root.rename(at.root.with_name("away"))
-    with pytest.raises(FailedPrecondition, match="cannot read"):
-        at.run()
-    assert not at.trouble, "nothing is gone while the folder is away"
-    away.rename(at.root)
-    under_way.unlink()
+        watch = at.make(concurrency=1)
+        watch.run(at.client, once=True, interval=0.01, on_update=killed)
+    at.party.remove("a")
     at.write("b", content="b")
-    os.utime(touched)
+    at.write("c")
     for _ in range(2):
-        at.make().run(at.client, once=True, interval=0.1)
+        at.run()
     passed, gone = Outcome.PASSED, Outcome.UNSPECIFIED  # which is told once
-    ended = [("a", passed), ("b", gone), ("c", passed), ("b", passed)]
-    assert at.seen == [(name, "weights.pt", outcome) for name, outcome in ended]
+    ended = [("a", passed), ("b", gone), ("b", passed), ("c", passed)]
+    assert sorted(at.seen) == sorted((name, "weights.pt", outcome) for name, outcome in ended)
     assert at.trouble == []
     data = from_sweep(at.file.with_name("gate.watch"))
     assert (data.pending, data.notes) == (0, ())
     assert [cell.score is not None for cell in data.cells] == [True, False, True, True]
-    assert "were removed or replaced" in data.cells[1].problem
+    assert "were replaced" in data.cells[1].problem
     assert len({cell.name for cell in data.cells}) == 4, "contents of one name are told apart"
 
 
-def test_what_is_written_while_it_is_read_is_read_again(
-    at: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    at.write("a")
-    real = WeightsFile.digest
-
-    def digest(found: WeightsFile) -> str:
-        before = real(found)
-        monkeypatch.undo()
-        at.write("a", content="b")
-        return before
-
-    monkeypatch.setattr(WeightsFile, "digest", digest)
-    at.make().run(at.client, once=True, interval=0.1)
-    (scored,) = at.told
-    assert len(at.party.jobs) == 1
-    found = Finder(Path(scored.results.folder.parent, "checkpoints"), "", 0.1).look()
-    assert [item.digest() for item in found] == [scored.arrival.digest]
-
-
-def test_a_server_that_has_another_root_is_said_to(at: Scene) -> None:
-    at.write("a")
-    gone = status(StatusCode.NOT_FOUND, "no checkpoint 'a'; see acpc list checkpoints")
-    at.party.refusals["ScoreCheckpoint"] = deque([gone])
-    at.run()
-    assert at.told[0].outcome is Outcome.UNSPECIFIED
-    assert "say with --prefix what it is called there" in at.told[0].results[0].message
-    at.run()  # another attempt
-    assert at.seen[1:] == [("a", "weights.pt", Outcome.PASSED)]
+def test_what_is_being_written_is_not_scored(at: Scene) -> None:
+    """Not from one look to the next, nor while its files are not whole, which is told once."""
+    at.write("a", problem="weights.pt: no end")
+    with at.going_on(at.make()):
+        wait_until(lambda: at.trouble)
+        for number in range(5):
+            at.write("b", content=str(number))
+            looks = len(at.party.requests["ListCheckpoints"])
+            wait_until(lambda seen=looks: len(at.party.requests["ListCheckpoints"]) > seen)
+        at.write("b", content="done")
+        wait_until(lambda: at.told)
+        assert at.trouble == ["a (weights.pt) waits until it is whole: weights.pt: no end"]
+        at.write("a")
+        wait_until(lambda: len(at.told) == 2)
+    digest = hashlib.sha256(b"done").hexdigest()
+    assert at.told[0].arrival == Arrival(CheckpointRef("b", "weights.pt"), digest)
+    assert len(at.party.jobs) == 2
 
 
 @pytest.mark.parametrize("halflife", [None, 10, False])
@@ -352,42 +386,35 @@ def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return full
 
 
-def test_folders_that_vanish_and_disks_that_are_full_are_waited_for(
-    at: Scene, full: threading.Event
-) -> None:
-    away = at.root.rename(at.root.with_name("away"))
+def test_a_full_disk_is_waited_for(at: Scene, full: threading.Event) -> None:
     with at.going_on(at.make()):
-        wait_until(lambda: at.trouble)
-        assert "cannot read" in at.trouble[0]
-        away.rename(at.root)
         at.write("a")
         wait_until(lambda: len(at.told) == 1)
         full.set()
         at.write("b")
-        wait_until(lambda: len(at.trouble) == 2)
-        assert "No space left on device; jobs go on at the server" in at.trouble[1]
+        wait_until(lambda: at.trouble)
+        assert "No space left on device; jobs go on at the server" in at.trouble[0]
         full.clear()
         wait_until(lambda: len(at.told) == 2)
     assert len(at.party.jobs) == 2
 
 
-def test_once_says_what_it_cannot_use(at: Scene, full: threading.Event) -> None:
+def test_once_says_that_the_disk_is_full(at: Scene, full: threading.Event) -> None:
     at.write("a")
-    away = at.root.rename(at.root.with_name("away"))
-    with pytest.raises(FailedPrecondition, match=r"cannot read .*checkpoints: No such file"):
-        at.run()
-    away.rename(at.root)
     full.set()
     with pytest.raises(FailedPrecondition, match="No space left on device; jobs go on"):
         at.run()
 
 
-def test_a_torn_file_is_told_and_not_read(at: Scene) -> None:
-    at.write("a").write_bytes(saved("a")[:-1])
+def test_one_that_the_server_cannot_read_stops_nothing(at: Scene) -> None:
+    at.write("a")
+    at.write("b")
+    refused = status(StatusCode.PERMISSION_DENIED, "a link")
+    at.party.refusals["GetCheckpoint"] = deque([refused])
     with at.going_on(at.make()):
-        wait_until(lambda: at.trouble)
-    assert "is not whole" in at.trouble[0]
-    assert not at.party.jobs
+        wait_until(lambda: len(at.told) == 2)
+    (told,) = at.trouble
+    assert told.endswith("waits until it is whole: a link")
 
 
 def test_the_verdict_is_of_all_cells(at: Scene) -> None:
@@ -402,7 +429,7 @@ def test_the_verdict_is_of_all_cells(at: Scene) -> None:
 @pytest.mark.process
 def test_the_second_process_waits_for_the_death_of_the_first(at: Scene, target: str) -> None:
     at.write("first")
-    command = ["watch", at.root, "--sweep", at.file, "--target", target, "--interval", "0.1"]
+    command = ["watch", "--sweep", at.file, "--target", target, "--interval", "0.1"]
     with processes.running([sys.executable, "-m", "acpc_lab", *command]) as first:
         wait_until(lambda: len(at.party.jobs) == 1)
         with pytest.raises(FailedPrecondition, match="another process"):

@@ -1,11 +1,13 @@
 """Checkpoints are read once, read again when replaced, and dropped oldest first."""
 
+import hashlib
 import os
 import shutil
 import threading
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import BinaryIO
 
 import pytest
 import torch
@@ -77,6 +79,56 @@ def test_callers_of_a_broken_checkpoint_are_all_refused_and_it_can_be_mended(she
         assert set(pool.map(get, range(8))) == {UnsafeCheckpoint}
     (shelf.root / "a" / "weights.pt").write_bytes(good)
     assert shelf.cache.get("a").model.card.family == "lewm"
+
+
+def test_what_the_files_hold_is_told_and_whether_they_are_whole(shelf: Shelf) -> None:
+    """A stamp tells that they were written, the content what they hold: old watches go by it."""
+    folder = shelf.root / "a"
+
+    def seen() -> tuple[str, str, str]:
+        found, (listed, *_) = shelf.cache.content("a", ""), shelf.cache.entries()
+        assert listed.stamp == found.stamp and not listed.content
+        return found.stamp, found.content, found.problem
+
+    def digest(*names: str) -> str:
+        files = [hashlib.sha256((folder / name).read_bytes()).digest() for name in names]
+        return hashlib.sha256(b"".join(files)).hexdigest()
+
+    first = seen()
+    assert first[1:] == (digest("config.json", "weights.pt"), "") and seen() == first
+    os.utime(folder / "weights.pt", (1, 1))
+    assert seen()[0] != first[0] and seen()[1:] == first[1:]
+    (folder / "acpc.json").write_text('{"proprio_weight": 2}')
+    assert seen()[1:] == (digest("config.json", "acpc.json", "weights.pt"), "")
+    (folder / "acpc.json").write_text('{"proprio')
+    assert "acpc.json" in seen()[2] and not seen()[1]
+    (folder / "acpc.json").unlink()
+    for part in ("weights.pt", "config.json"):
+        whole = (folder / part).read_bytes()
+        for torn in (b"", whole[:100], whole[:-1], whole[: len(whole) // 4] + bytes(2**20)):
+            (folder / part).write_bytes(torn)
+            assert seen()[1] == "" and part in seen()[2]
+        (folder / part).write_bytes(whole)
+    with (folder / "weights.pt").open("r+b") as file:  # the room is taken before it is filled
+        file.truncate(2**20)
+    assert "weights.pt" in seen()[2]
+    assert shelf.loads == 0
+
+
+def test_files_that_change_while_they_are_read_have_a_problem(
+    shelf: Shelf, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = hashlib.file_digest
+
+    def replaced(file: BinaryIO, name: str) -> object:
+        write_checkpoint(shelf.root / "a", seed=77)
+        return real(file, name)
+
+    monkeypatch.setattr(hashlib, "file_digest", replaced)
+    found = shelf.cache.content("a", "")
+    assert (found.content, found.problem) == ("", "its files changed while they were read")
+    monkeypatch.undo()
+    assert shelf.cache.content("a", "").content
 
 
 def test_replaced_weights_are_read_again_and_pins_of_the_old_digest_refused(shelf: Shelf) -> None:

@@ -18,7 +18,7 @@ from acpc_server.errors import (
     ResourceExhausted,
     shortage,
 )
-from acpc_server.scheduling import Priority, RequestContext, Work
+from acpc_server.scheduling import CallKind, Priority, RequestContext, Work
 from owned_device import OwnedDevice
 from plain_model import CARD, Held, PlainModel, frames
 from shared_call import in_line
@@ -140,7 +140,7 @@ def go_wrong(owned: OwnedDevice, spoil: Spoil) -> None:
         return payloads
 
     assert self_test(torch.device("cpu")) == {}, "the right answers are there"
-    owned.engine.run(Work("wrong", (), None, enter, 1), RequestContext(INTERACTIVE))
+    owned.engine.run(Work(CallKind("wrong"), None, enter, 1), RequestContext(INTERACTIVE))
 
 
 @pytest.mark.parametrize("priority", Priority)
@@ -210,7 +210,8 @@ def test_whoever_waits_is_told_that_the_device_has_failed(owned: OwnedDevice, fa
     held, hangs = Held(), fault == "a hanging call"
 
     def ask() -> None:
-        work: Work[int] = Work("pair", (Unlike(),), 1, lambda given, _: given, 1, merges=True)
+        kind: Any = CallKind("pair", Unlike(), merges=True)
+        work: Work[int] = Work(kind, 1, lambda given, _: given, 1)
         owned.engine.run(work, RequestContext(INTERACTIVE))
 
     with ThreadPoolExecutor(4) as pool:
@@ -296,7 +297,7 @@ def test_an_answer_that_comes_as_the_deadline_passes_is_late_and_no_fault(
     owned: OwnedDevice,
 ) -> None:
     """The loop hears of both at once: it was busy when the one came and the other passed."""
-    work: Work[int] = Work("pair", (), 1, lambda payloads, _: payloads, 1)
+    work: Work[int] = Work(CallKind("pair"), 1, lambda payloads, _: payloads, 1)
 
     async def busy() -> object:
         context = RequestContext(INTERACTIVE, 0.05)

@@ -10,6 +10,7 @@ from acpc_server.errors import DeviceFailed
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
+    CallKind,
     DeviceQueue,
     Priority,
     RequestContext,
@@ -80,7 +81,9 @@ def chunk(
     mergeable: bool = True,
     max_rows: int = 8,
 ) -> Work[None]:
-    work: Work[None] = Work("pair", (kind,), None, lambda _, __: [], 1, max_rows, merges=mergeable)
+    work: Work[None] = Work(
+        CallKind("pair", kind, max_rows=max_rows, merges=mergeable), None, lambda _, __: [], 1
+    )
     work.context = RequestContext(priority, caller=caller)
     return work
 

@@ -15,7 +15,7 @@ from acpc_server.engine import DeviceClient
 from acpc_server.engine.sizes import frames_per_call
 from acpc_server.errors import Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable
 from acpc_server.observe import Metrics
-from acpc_server.scheduling import Priority, RequestContext, Work, queue
+from acpc_server.scheduling import CallKind, Priority, RequestContext, Work, queue
 from plain_model import CARD, Held, PlainModel, frames
 from shared_call import in_line
 from torch import Tensor
@@ -197,8 +197,9 @@ def work(device: HeldDevice, mark: float, **changed: int) -> Work[list[float]]:
     def compute(payloads: Sequence[float], context: RequestContext) -> Sequence[torch.Tensor]:
         return [device.encode(x, context) for x in payloads]
 
-    sizes: dict[str, Any] = {"rows": 1, "max_rows": 8, "drawing": 0.0, **changed}
-    return Work("pair", (), mark, compute, finish=lambda found: found[0].tolist(), **sizes)
+    sizes: dict[str, Any] = {"rows": 1, "drawing": 0.0, **changed}
+    kind = CallKind("pair", max_rows=8)
+    return Work(kind, mark, compute, finish=lambda found: found[0].tolist(), **sizes)
 
 
 @pytest.mark.parametrize("changed", [{}, {"rows": 9}])

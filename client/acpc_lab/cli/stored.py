@@ -1,0 +1,333 @@
+"""``acpc judge``, ``acpc diff`` and ``acpc verify``: what stored results say."""
+
+import math
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import typer
+from acpc.contract import (
+    ArgumentError,
+    Record,
+    ScoreRequest,
+    StudyRequest,
+    below,
+    check_score,
+    from_plain,
+    to_plain,
+)
+from acpc_client import (
+    RESULT_FORMATS,
+    AcpcClient,
+    EvidenceOptions,
+    Outcome,
+    Result,
+    Score,
+    Thresholds,
+    judge_again,
+    load_result,
+)
+from acpc_client.errors import FailedPrecondition
+
+from acpc_lab.cli import render
+from acpc_lab.cli.command import Exit, Keys, given, sets
+from acpc_lab.cli.follow import Case, JunitOption, conclude, follow, settle
+from acpc_lab.cli.options import Followed, Gate, GateOption, Population, Printed, Server, job_name
+from acpc_lab.cli.protocol import ProtocolOption, calibrated, keys_of, read_protocol
+from acpc_lab.cli.sweep import cells_of, results_table
+from acpc_lab.evidence import Correction, ScoreComparison, compare_scores
+from acpc_lab.tables import compared, leaves
+
+_COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
+"""What computed, which may be another where numbers are the same."""
+_ROUNDED = {"summary", "notes", "method", "rounding_floor"}
+"""What follows from the last digits: words, and how far rounding reaches on a device."""
+
+
+class Judge(Printed):
+    """What do stored scores say under other thresholds?
+
+    Compares the numbers and intervals of stored scores (`--out`, `-o json`, a sweep's results) with
+    thresholds, as the server does. No server is asked, and no values per anchor are needed. The
+    intervals keep their confidence: for another one, or for how many anchors would decide it, score
+    again. Among several, a checkpoint that is its own reference does not count.
+
+    **Examples**
+
+        acpc judge score.json --t-ir 0.2
+        acpc judge noise.sweep/results/*.npz --thresholds thresholds.json
+
+    Attributes:
+        sources: Scores, as .json or .npz.
+        t_ir: Relative IR at most [the file's].
+        t_sr: SR at least [the file's].
+        thresholds: Those that `acpc study run thresholds --thresholds` wrote.
+    """
+
+    sources: Annotated[list[str], typer.Argument(metavar="RESULT...")]
+    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir", help=None)] = None
+    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr", help=None)] = None
+    thresholds: Annotated[
+        Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False)
+    ] = None
+    gate: GateOption = Gate.POINT
+    junit: JunitOption = None
+
+    def __call__(self) -> None:
+        read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
+        limits = read | given(ir=self.t_ir, sr=self.t_sr)
+        found = []
+        for source in self.sources:
+            try:
+                found.append(one := _judged(source, limits))
+                one.answer.gated(self.gate)
+            except FailedPrecondition as error:  # of the file, as no server is asked
+                raise ArgumentError("RESULT", f"{source}: {error.message}") from error
+        requests = [one.score_request for one in found]
+        cells = [
+            replace(cell, name=source)
+            for source, cell in zip(
+                self.sources, cells_of(found, requests, Correction.NONE), strict=True
+            )
+        ]
+        if self.json:
+            render.result(*found)
+        elif len(found) == 1:
+            render.score(found[0].answer, wide=self.wide)
+        else:
+            results_table(cells, self.form, first="file", correction=Correction.NONE)
+        conclude("acpc judge", [(cell.name, cell) for cell in cells], self.gate, self.junit)
+
+
+def _judged(source: str, limits: dict[str, Any]) -> Result:
+    """A stored score by thresholds, of which those that are not given are its own.
+
+    Raises ArgumentError: The file holds no score, or a number that no measurement gives.
+    """
+    held = load_result(source)
+    score = held.answer
+    if not isinstance(score, Score):
+        wanted = "wanted a score, as acpc score and acpc show job write it with --out"
+        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
+    with below(source):
+        check_score(score)
+    wanted_limits = replace(score.verdict.thresholds, **limits)
+    score = judge_again(score, wanted_limits)
+    request = {**held.request, "thresholds": to_plain(wanted_limits)}
+    return replace(held, answer=score, request=request)
+
+
+class Diff(Followed, Server):
+    """Compares two checkpoints that were scored on the same anchors.
+
+    Prints IR and SR of both, B minus A, and where that difference lies at the confidence asked
+    for. Anchors are paired, so that what makes some of them hard for both cancels: a difference
+    can be sure although the intervals of the two scores overlap. Scores of other anchors, another
+    shift, protocol or reference are refused, with every reason. No server is asked for files.
+
+    **Examples**
+
+        acpc diff before.json after.json
+        acpc diff 5f0c9a 77aa02 --protocol '{confidence: 0.99}'
+
+    A release can stop where the new checkpoint may be worse than the deployed one: exit 3 where it
+    surely is, 5 where the intervals allow either.
+
+        acpc diff deployed.json candidate.json --gate no-worse || exit 1
+
+    Attributes:
+        first: A score: a file of `--out`, or a job, by operations/ID or its ID.
+        second: The score that is compared with A, named likewise.
+        gate: no-worse: exit with 3 where B is surely worse than A, 5 undecided.
+    """
+
+    keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
+
+    first: Annotated[str, typer.Argument(metavar="A")]
+    second: Annotated[str, typer.Argument(metavar="B")]
+    gate: Literal["no-worse"] | None = None
+    junit: JunitOption = None
+    population: Population = None
+    protocol: ProtocolOption = None
+
+    def __call__(self) -> None:
+        asked = read_protocol(self.protocol, self.keys) | given(population=self.population)
+        with self.connect() as client:
+            first, second = (_score(name, client) for name in (self.first, self.second))
+            try:
+                found = compare_scores(first, second, EvidenceOptions(**asked))
+            except ArgumentError as error:  # names a file as it was given
+                of = {"a": self.first, "b": self.second}.get(error.field, "")
+                wrong = f"{of}: {error.description}" if ": found" in error.description else ""
+                raise ArgumentError(error.field, wrong or error.description) from error
+        self.answer(found, lambda: render.answer(found))
+        if self.gate is None:
+            return
+        outcome = no_worse(found)
+        cases = [Case(found.second, outcome, found.headline())]
+        code = settle("acpc diff", cases, self.junit)
+        if outcome is Outcome.FAILED:
+            render.note(f"{found.second} is surely worse than {found.first}")
+        if outcome is Outcome.UNDECIDED:
+            render.note(f"undecided: {found.second} may be worse than {found.first}, or may not")
+        raise typer.Exit(code)
+
+
+def no_worse(found: ScoreComparison) -> Outcome:
+    """Whether the second score is no worse than the first: surely so, surely not, or undecided."""
+    error, rate = found.ir_relative or found.ir_raw, found.sr
+    if error.direction == "higher" or (rate is not None and rate.direction == "lower"):
+        return Outcome.FAILED
+    kept = rate is not None and rate.interval.lower >= rate.even
+    return Outcome.PASSED if kept and error.interval.upper <= error.even else Outcome.UNDECIDED
+
+
+def _score(text: str, client: AcpcClient) -> Score:
+    path = Path(text)
+    if not (path.suffix in RESULT_FORMATS or path.is_file()):
+        return client.operations.get(job_name(text)).result()
+    held = load_result(path)
+    if not isinstance(held.answer, Score):
+        raise ArgumentError(text, f"found a {held.kind}, wanted a score")
+    return held.answer
+
+
+class Repetition(Record, repr=False):
+    """A result beside the one that the same request has now.
+
+    Attributes:
+        operation: The job that was asked for.
+        values: Numbers, words and digests of the file.
+        differ: How many of them differ by more than allowed.
+        largest_difference: Largest relative difference of two numbers; None: not of numbers alone.
+        difference: The first that differs; None when none does.
+        computed_by: What computed, where it is another: in the file, and now.
+    """
+
+    operation: str
+    values: int
+    differ: int
+    largest_difference: float | None
+    difference: str | None
+    computed_by: dict[str, tuple[str, str]]
+
+
+class Verify(Followed, Server):
+    """Does a stored result come out again?
+
+    Of a job's result the server is asked the same once more, under the names of that time, and
+    every number, verdict and digest of the file is compared with the new answer. Of a study's
+    folder the SHA-256 of every file is compared with the manifest, and the summary is computed
+    again from its rows; no server is asked. Exits with 1 where something differs.
+
+    **Examples**
+
+        acpc verify score.json
+        acpc verify score.json --within 1e-4
+        acpc verify drift/
+
+    Attributes:
+        source: A file of --out with a score or a study, or a study's folder.
+        within: Relative difference of numbers that counts as none; another device rounds
+            otherwise [0, to the bit; npz and JSON hold every bit].
+    """
+
+    source: Annotated[Path, typer.Argument(metavar="RESULT|FOLDER", exists=True)]
+    within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
+
+    def __call__(self) -> None:
+        if self.source.is_dir():
+            self._study()
+            return
+        held = load_result(self.source)
+        with self.connect() as client:
+            job = _submitted(client, held, str(self.source))
+            ended = follow(client, job.name, timeout=self.timeout)
+        if ended.error is not None:
+            render.error(ended.error)
+            raise typer.Exit(Exit.JOB_ENDED_BADLY)
+        found = _repeated(held, Result.of(ended), self.within)
+        self._conclude(found, f"{found.values} values ({found.operation})")
+        for name, (before, now) in found.computed_by.items():
+            render.note(f"{name}: {before} in the file, {now} now")
+        if found.differ:
+            apart = found.largest_difference
+            most = f", by {apart:.1g} at most: see --within" if apart else ""
+            render.note(f"{found.differ} of {found.values} values differ{most}")
+            raise typer.Exit(Exit.ERROR)
+
+    def _conclude(self, found: Any, held: str) -> None:  # noqa: ANN401 - one of two records
+        """Prints what is equal, or the first difference."""
+        if self.json or found.difference is None:
+            self.answer(found, lambda: render.line(f"OK: {held}"))
+        if found.difference is not None:
+            render.problem(f"first difference: {found.difference}")
+
+    def _study(self) -> None:
+        from acpc_lab import studies  # noqa: PLC0415  slow to import
+        from acpc_lab.studies import bundle  # noqa: PLC0415
+
+        if not (self.source / bundle.MANIFEST).is_file():
+            held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
+            wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
+            raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
+        found = studies.verify(self.source)
+        what = f"{found.study} study {found.digest}"
+        self._conclude(found, f"{what}: {found.files} files and {found.values} values")
+        if found.difference is not None:
+            raise typer.Exit(Exit.ERROR)
+
+
+def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: ANN401 - a job
+    """Asks for the same again, of whatever the checkpoints' names stand for now.
+
+    Raises ArgumentError: The file does not hold the request.
+    """
+    kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
+    if held.kind not in kinds:
+        wanted = "wanted a score or a study: no other file holds a request that can be sent again"
+        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
+    if not held.request:
+        wanted = "save it with --out of acpc score or acpc show job"
+        raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
+    asked = {**vars(from_plain(kinds[held.kind], held.request)), "request_id": str(uuid.uuid4())}
+    for side in ("checkpoint", "reference"):
+        if asked.get(side):
+            asked[side] = replace(asked[side], digest="", model_digest="")
+    call: Any = client.score_checkpoint if held.kind == "score" else client.run_study
+    first = [asked.pop(of) for of in ("checkpoint", "anchors")]
+    return call(*first, asked.pop("shift" if held.kind == "score" else "study"), **asked)
+
+
+def _repeated(held: Result, now: Result, within: float) -> Repetition:
+    """Compares all that a file says with what the same request has now.
+
+    What the file lacks is not compared, as of an older release, or where values per anchor were
+    left out; what follows from last digits only where every bit counts.
+    """
+    documents = [one.to_dict() for one in (held, now)]
+    receipts = [document["receipt"] or {} for document in documents]
+    found, wanted = (
+        dict(
+            leaves(
+                {
+                    "answer": document["answer"],
+                    "receipt": {k: v for k, v in receipt.items() if k not in _COMPUTERS},
+                }
+            )
+        )
+        for document, receipt in zip(documents, receipts, strict=True)
+    )
+    left = [
+        path
+        for path, value in found.items()
+        if not (value is None and path not in wanted)  # grew into what was not there
+        and not (within and _ROUNDED & {*path})
+    ]
+    kept = {path: wanted[path] for path in left if path in wanted}
+    apart = compared({path: found[path] for path in left}, kept, within)
+    by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
+    other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
+    largest = apart.largest if math.isfinite(apart.largest) else None
+    return Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)
