@@ -26,7 +26,8 @@ from typing import Any, get_type_hints
 import typer
 from acpc import contract
 from acpc.contract.help import comments
-from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession, calls
+from acpc_client import AcpcClient, AnchorArrays, Pair, PlanSession
+from acpc_client.calls import options as call_options
 from acpc_client.sync.anchors import Anchors
 from acpc_client.sync.resources import Checkpoints, Datasets, Operations
 from acpc_lab.cli import app
@@ -96,7 +97,7 @@ NO_OPTION = {
 NO_ARGUMENT = {
     ("ComparePair*", "*.apply_to"): "a comparison has no goal",
     ("Plan, a pool", "iteration"): "counted by the session",
-    ("List*", "page_token"): "the client reads page after page",
+    ("List*", "page_*"): "the client reads page after page",
     ("GetAnchorSet", "contents"): "`anchors.contents` asks for them",
     ("GetAnchorSet", "neighbourhood"): "of `anchors.contents`",
     ("UploadAnchors, the header", "expected_digest"): "the client compares the answer's digest",
@@ -215,7 +216,7 @@ def _accepted(call: Callable[..., Any]) -> frozenset[str]:
     found = set(signature(call).parameters) - {"self"}
     options = re.fullmatch(r"Unpack\[(\w+)\]", call.__annotations__.get("options", ""))
     if options:
-        found |= getattr(calls, options[1]).__optional_keys__
+        found |= getattr(call_options, options[1]).__optional_keys__
     return frozenset(found)
 
 

@@ -4,10 +4,9 @@ from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, Anchor
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.anchors import given_inputs, read_inputs
 from acpc_server.encoding.bench import Bench
+from acpc_server.encoding.frame_sources import EncodedHistories, HistorySources
 from acpc_server.encoding.histories import (
-    EncodedHistories,
     HistoryEncoder,
-    HistorySources,
     check_block_width,
     check_history_frames,
     check_latents,

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -14,7 +13,9 @@ from torch import Tensor
 from torch.linalg import vector_norm
 
 from acpc_server.encoding.frame_sources import (
+    EncodedHistories,
     FrameSource,
+    HistorySources,
     content_digest,
     drawing_of,
     drawn_views,
@@ -22,10 +23,10 @@ from acpc_server.encoding.frame_sources import (
     sent_views,
     text_digest,
 )
-from acpc_server.encoding.views import View, view_rows, views_digest
+from acpc_server.encoding.views import view_rows, views_digest
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
-from acpc_server.models import FrozenWorldModel, ModelCard, with_proprio
+from acpc_server.models import FrozenWorldModel, ModelCard
 from acpc_server.numerics import input_size
 from acpc_server.perturb import PIECE_WORK, check_drawing
 from acpc_server.scheduling import Priority, RequestContext
@@ -34,77 +35,6 @@ from acpc_server.scheduling import Priority, RequestContext
 MAX_ASPECT = 8
 # Float64 holds the squares of what is smaller, times the largest weights of an objective.
 LARGEST = 2.0**250
-
-
-@dataclass(frozen=True)
-class EncodedHistories:
-    """Projected latents, float32; in fp64 float64.
-
-    Attributes:
-        clean: The clean history, (h, dim).
-        views: Its distinct views, (views, h, dim).
-        extra: Frames encoded with them, (n, dim).
-    """
-
-    clean: Tensor
-    views: Tensor
-    extra: Tensor
-
-    def with_slots(self, slots: Tensor) -> EncodedHistories:
-        """Put in the proprioception (h + n, slot) of the frames."""
-        own, beside = slots[: len(self.clean)], slots[len(self.clean) :]
-        beside = beside.expand(len(self.extra), -1)  # views of a goal have the goal's
-        return EncodedHistories(
-            with_proprio(self.clean, own),
-            with_proprio(self.views, own.expand(len(self.views), -1, -1)),
-            with_proprio(self.extra, beside),
-        )
-
-
-@dataclass(frozen=True)
-class HistorySources:
-    """The frames that one request has encoded.
-
-    Attributes:
-        key: Digest of all that decides their latents: checkpoint, arithmetic, frames and views.
-        clean: The history.
-        views: The distinct views; one that is the history itself is ``clean``.
-        extra: Frames beside them.
-        rows: Every requested view with its row among the distinct ones.
-        proprio: That of history and extra frames, (h + n, width), where they come with it.
-    """
-
-    key: str
-    clean: FrameSource
-    views: list[FrameSource]
-    extra: list[FrameSource]
-    rows: list[tuple[View, int]]
-    proprio: Tensor | None = None
-
-    @cached_property
-    def all(self) -> list[FrameSource]:
-        """All sources, each once."""
-        return list(dict.fromkeys([self.clean, *self.views, *self.extra]))
-
-    @cached_property
-    def frames(self) -> int:
-        """Number of frames of all sources."""
-        return sum(source.frames for source in self.all)
-
-    def joined(self, found: Mapping[FrameSource, Tensor | AcpcError]) -> Tensor:
-        """Join the latents of all sources, (h + views * h + n, dim); raises the first error."""
-        latents = []
-        for source in (self.clean, *self.views, *self.extra):
-            if isinstance(x := found[source], AcpcError):
-                raise x
-            latents.append(x)
-        return torch.cat(latents)
-
-    def split(self, joined: Tensor) -> EncodedHistories:
-        """Take what :meth:`joined` gives apart."""
-        h, n = self.clean.frames, sum(x.frames for x in self.extra)
-        clean, views, extra = torch.split(joined, [h, h * len(self.views), n])
-        return EncodedHistories(clean, views.reshape(len(self.views), h, -1), extra)
 
 
 class HistoryEncoder:

@@ -102,6 +102,8 @@ class JobFollowers:
         for changes in set[Changes]().union(*self._followed.values()):
             changes.note(None)
         self._followed.clear()
+        if self._looking is not None:
+            self._looking.cancel()
 
     def _leave(self, job_id: str, left: set[Changes]) -> None:
         followers = self._followed.get(job_id, set())

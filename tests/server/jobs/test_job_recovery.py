@@ -76,6 +76,23 @@ def test_a_server_that_was_killed_is_known_by_its_folder(desk: Desk) -> None:
     assert ended(desk.started(terms=patient), orphan).state is JobState.SUCCEEDED
 
 
+def test_a_host_of_an_earlier_build_that_has_left_needs_no_lease(desk: Desk) -> None:
+    """It empties its session, and leaves its jobs to others."""
+    service = desk.started(terms=LeaseTerms(heartbeat=0.1, lease=3600.0))
+    blocker = service.submit(LONG, "").job_id
+    wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
+    orphan = service.submit(SHORT, "").job_id
+    hand_over(desk, orphan, "earlier")
+    with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+        record.execute(
+            "INSERT INTO acpc_hosts (executor_id, session, folder, beat, running) "
+            "VALUES ('earlier', '', 'earlier', 7, '{}')"
+        )
+    wait_until(lambda: service.get(orphan).state is JobState.QUEUED)
+    service.cancel(blocker)
+    assert ended(service, orphan).state is JobState.SUCCEEDED
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaterPlan(CountingPlan):
     """The plan of a release that knows more."""

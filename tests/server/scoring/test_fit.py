@@ -132,6 +132,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> FitWorld:
     return FitWorld(root, folders, episodes=40, anchors=64)
 
 
+@pytest.mark.process  # a twentieth of the unit tests' time
 @pytest.mark.parametrize("title", FAULTS)
 def test_a_fault_of_the_data_is_found_and_named(world: FitWorld, title: str) -> None:
     fault = FAULTS[title]
@@ -146,6 +147,7 @@ def test_a_fault_of_the_data_is_found_and_named(world: FitWorld, title: str) -> 
         assert "left are actions of other rows or of another file" in str(found)
 
 
+@pytest.mark.process
 def test_right_data_fit_and_a_model_that_predicts_nothing_does_not(world: FitWorld) -> None:
     world.write("right", 72)
     for seed in range(3):

@@ -48,7 +48,7 @@ def anchors() -> Anchors:
 
 
 def of(
-    engine: DeviceClient, model: FrozenWorldModel, anchors: AnchorBatch, asked: ScoreSpec
+    engine: DeviceClient, model: FrozenWorldModel, anchors: Anchors, asked: ScoreSpec
 ) -> CheckpointMeasurement:
     return CheckpointMeasurement(bench_of(engine, model, anchors, asked.numeric_mode), asked)
 
