@@ -17,7 +17,6 @@ from acpc_client import (
     Operation,
     Outcome,
     Score,
-    StudyResult,
     save_result,
     write_whole,
 )
@@ -329,24 +328,18 @@ def finish(
     for job in answered:
         if job.study is not None:
             if not form.json:
-                render.prose(study_line(job.study))
+                render.prose(render.study_line(job.study))
             raise typer.Exit(Exit.OK)
-    from acpc_lab.cli import sweep  # noqa: PLC0415  slow to import
+    from acpc_lab.cli import cells as table  # noqa: PLC0415  slow to import
 
     requests: Sequence[ScoreRequest | None] = asked or [job.request for job in jobs]
-    cells = sweep.cells_of(jobs, requests)
+    cells = table.cells_of(jobs, requests)
     if not form.json and answered:
         said = render.asked(answered[0], shifts=len(jobs))
         if len(jobs) == 1:
             render.score(answered[0].result(), asked=said, wide=form.wide)
         else:
-            sweep.results_table(cells, form.form, asked=said)
+            table.results_table(cells, form.form, asked=said)
     named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
              for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
     conclude("acpc score", named, form.gate, form.junit)
-
-
-def study_line(study: StudyResult) -> str:
-    """A study in one line."""
-    names = ", ".join(study.columns)
-    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"

@@ -18,7 +18,7 @@ from acpc_client.errors import ArgumentError, NotFound
 
 from acpc_lab.cli import render
 from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, contents_of, mebibytes
-from acpc_lab.cli.follow import ScoreOptions, finish, follow, study_line
+from acpc_lab.cli.follow import ScoreOptions, finish, follow
 from acpc_lab.cli.options import (
     CheckpointName,
     Printed,
@@ -26,7 +26,7 @@ from acpc_lab.cli.options import (
     checkpoint_of,
     job_name,
 )
-from acpc_lab.cli.render import Format, source_of
+from acpc_lab.cli.render import Format, source_of, study_line
 from acpc_lab.tables import Quantity
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"

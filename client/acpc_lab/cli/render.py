@@ -23,6 +23,7 @@ from acpc_client import (
     Receipt,
     Result,
     Score,
+    StudyResult,
 )
 from acpc_client.errors import AcpcError
 
@@ -244,6 +245,12 @@ def asked(job: Operation, *, shifts: int = 1) -> str:
     shift = f"{shifts} shifts" if shifts > 1 else str(request.shift)
     caller = f", by {job.caller}" if job.caller else ""
     return f"asked: {request.checkpoint.name}{against} under {shift}, on {source_of(job)}{caller}"
+
+
+def study_line(study: StudyResult) -> str:
+    """A study in one line."""
+    names = ", ".join(study.columns)
+    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
 
 
 def source_of(job: Operation) -> str:

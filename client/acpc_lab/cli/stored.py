@@ -31,11 +31,11 @@ from acpc_client import (
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.cli import render
+from acpc_lab.cli.cells import cells_of, results_table
 from acpc_lab.cli.command import Exit, Keys, given, sets
 from acpc_lab.cli.follow import Case, JunitOption, conclude, follow, settle
 from acpc_lab.cli.options import Followed, Gate, GateOption, Population, Printed, Server, job_name
 from acpc_lab.cli.protocol import ProtocolOption, calibrated, keys_of, read_protocol
-from acpc_lab.cli.sweep import cells_of, results_table
 from acpc_lab.evidence import Correction, ScoreComparison, compare_scores
 from acpc_lab.tables import compared, leaves
 

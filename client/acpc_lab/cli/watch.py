@@ -9,9 +9,9 @@ import typer
 from acpc_client import Outcome
 
 from acpc_lab.cli import render
+from acpc_lab.cli.cells import CELLS, in_words
 from acpc_lab.cli.follow import Case, JunitOption, reason, settle, shown
 from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible
-from acpc_lab.cli.sweep import CELLS, in_words
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Arrival, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching

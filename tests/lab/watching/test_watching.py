@@ -19,7 +19,7 @@ from acpc.v1 import scoring_service_pb2 as pb
 from acpc_client import CheckpointRef, EvidenceOptions, Outcome
 from acpc_client.errors import ArgumentError, FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
-from acpc_lab.cli.sweep import results_table
+from acpc_lab.cli.cells import results_table
 from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
