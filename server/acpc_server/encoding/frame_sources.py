@@ -139,6 +139,7 @@ def sent_views(base: FrameSource, views: np.ndarray) -> tuple[list[FrameSource],
     as_sent = base.pixels
     if views.dtype != as_sent.dtype:  # float32 in [0, 1]
         as_sent = as_sent.astype(np.float32) / np.float32(255)
+        as_sent, views = as_sent + np.float32(0), views + np.float32(0)  # -0 is 0
     made = {content_digest(as_sent): base}
     digests = [content_digest(view) for view in views]
     found = [

@@ -222,7 +222,7 @@ def test_a_pair_larger_than_a_call_is_answered_in_pieces(
 def test_reduced_weights_are_cast_in_no_device_call(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first of a process take most of a second, for which everybody would wait."""
+    """Everybody would wait for it."""
     threads: list[str] = []
     prepare = FrozenNetwork.in_bfloat16
 
@@ -232,11 +232,14 @@ def test_reduced_weights_are_cast_in_no_device_call(
         return prepare(self)
 
     jobs = world.checkpoint(SEEDS[0])
-    monkeypatch.setattr(FrozenNetwork, "in_bfloat16", noted)
     mode, job = NumericMode.BF16, RequestContext(Priority.JOB)
+    first, other = (
+        type(jobs.model)(jobs.model.network, jobs.model.card, jobs.model.device) for _ in range(2)
+    )
+    world.engine.encode(first, torch.zeros(1, 3, SIDE, SIDE), job, mode)  # the mode is tried
+    monkeypatch.setattr(FrozenNetwork, "in_bfloat16", noted)
     world.engine.encode(jobs.model, torch.zeros(1, 3, SIDE, SIDE), job, mode)
     # A job whose latents are known begins with a rollout.
-    other = type(jobs.model)(jobs.model.network, jobs.model.card, jobs.model.device)
     width = other.card.action_block_dim
     world.engine.rollout(
         other, torch.zeros(1, 1, other.card.latent_dim), torch.zeros(1, 2, width), job, mode
