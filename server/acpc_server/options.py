@@ -80,6 +80,7 @@ def limits(settings: Settings) -> dict[str, rpc.Limits]:
         places,
         per_caller=settings.max_calls_per_caller,
         slots=max(2, RECEIVING_BYTES // message),
+        message_bytes=message,
         held_bytes=HELD_BYTES,
     )
     # A silent check yields at once.

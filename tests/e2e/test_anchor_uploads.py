@@ -37,6 +37,7 @@ def arrays(
     count: int, seed: int, size: tuple[int, int] = (anchor_wire.HEIGHT, anchor_wire.WIDTH)
 ) -> tuple[AnchorArrays, str]:
     """Anchors of random frames, and the digest their set must have."""
+    made = anchor_wire.anchor_arrays(count, seed, size=size)
     return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
 
 
@@ -124,6 +125,7 @@ with AcpcClient(target) as client:
 def test_an_upload_with_views_goes_on_after_a_kill(
     world: ServedWorld, client: AcpcClient, tmp_path: Path, victim: str
 ) -> None:
+    made = anchor_wire.anchor_arrays(16, seed=90, size=LARGE)
     views = made["frames"][:, None, :HISTORY]
     anchors = AnchorArrays(history=HISTORY, **made)
     undisturbed = client.anchors.upload(dataclasses.replace(anchors, views={"lamp": views}))

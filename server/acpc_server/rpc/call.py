@@ -22,7 +22,7 @@ from google.rpc import status_pb2
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
 from acpc_server.observe import CallSpan, Metrics, begin_span, log_call
-from acpc_server.rpc.limits import Limits, ReadLimit
+from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
 from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.rpc.workers import Workers
 
@@ -90,6 +90,8 @@ class Method:
         try:
             return self._request.FromString(data)
         except (DecodeError, ValueError, RuntimeError) as error:
+            if memory_short(len(data)):  # the parser, too, says no more than that it failed
+                raise MemoryError from error
             raise InvalidArgument(
                 "request", f"the bytes are not the message this method takes ({error})"
             ) from error

@@ -9,14 +9,18 @@ messages have room for together.
 from __future__ import annotations
 
 import asyncio
+import mmap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 from weakref import WeakValueDictionary
 
-from acpc_server.errors import DeadlineExceeded, ResourceExhausted
+from acpc_server.errors import DeadlineExceeded, HostShortage, ResourceExhausted
 from acpc_server.scheduling import RETRY_SECONDS, most_of_one
+
+# For what is not asked about.
+RESERVE_BYTES = 128 * 1024 * 1024
 
 
 class Read(Protocol):
@@ -74,6 +78,7 @@ class Limits:
             reached is RESOURCE_EXHAUSTED with the reason TOO_MANY_CALLS and so on.
         per_caller: Calls that one caller may have under way; 0: three quarters of all.
         slots: Messages being received at a time, of one caller at most half as many.
+        message_bytes: What a message may take; while it is received twice as much.
         held_bytes: What the messages of all calls under way may take before no other is read.
         limit: Of the time that a message may take.
         grace: Seconds that a read keeps its slot while another caller waits for one.
@@ -85,6 +90,7 @@ class Limits:
         *,
         per_caller: int = 0,
         slots: int = 4,
+        message_bytes: int = 0,
         held_bytes: int = 2**40,
         limit: ReadLimit = ReadLimit(10.0),
         grace: float = 1.0,
@@ -95,7 +101,7 @@ class Limits:
             name: Places(total, per_caller if name == "calls" else 0)
             for name, total in places.items()
         }
-        self._most_bytes = held_bytes
+        self._message_bytes, self._most_bytes = message_bytes, held_bytes
         self._grace = grace
         self._slots, self._each = asyncio.Semaphore(slots), max(1, slots // 2)
         self._own = WeakValueDictionary[str, asyncio.Semaphore]()  # the slots of each caller
@@ -166,7 +172,23 @@ class Limits:
                 reason="MEMORY_BUSY",
                 retry_after=RETRY_SECONDS,
             )
+        if wrong := memory_short(2 * self._message_bytes * max(1, len(self._reads))):
+            problem = f"the host is short of memory: {wrong}"
+            raise HostShortage(problem, retry_after=RETRY_SECONDS)
         return await call.receive()
+
+
+def memory_short(wanted: int = 0) -> str:
+    """Return what is wrong when so many bytes, and a reserve, cannot be had; '' when they can.
+
+    Maps address space and touches none of it: gRPC ends the process where it gets no memory.
+    """
+    wanted += RESERVE_BYTES
+    try:
+        mmap.mmap(-1, wanted).close()
+    except (OSError, MemoryError):
+        return f"{wanted // 2**20} MiB of memory cannot be had"
+    return ""
 
 
 def _crowded() -> ResourceExhausted:
