@@ -93,6 +93,24 @@ def test_a_host_of_an_earlier_build_that_has_left_needs_no_lease(desk: Desk) -> 
     assert ended(service, orphan).state is JobState.SUCCEEDED
 
 
+def test_a_host_that_has_its_lease_keeps_its_jobs(desk: Desk) -> None:
+    """Also at the first look, when nobody knows yet whether it beats."""
+    service = desk.started(terms=LeaseTerms(heartbeat=0.05, lease=3600.0))
+    blocker = service.submit(LONG, "").job_id
+    wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
+    other = service.submit(SHORT, "").job_id
+    hand_over(desk, other, "elsewhere")
+
+    def beats() -> int:
+        with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
+            return record.execute("SELECT max(beat) FROM acpc_hosts").fetchone()[0]
+
+    begun = beats()
+    wait_until(lambda: beats() > begun + 5)
+    assert service.get(other).state is JobState.RUNNING
+    service.cancel(blocker)
+
+
 @dataclass(frozen=True, kw_only=True)
 class LaterPlan(CountingPlan):
     """The plan of a release that knows more."""
