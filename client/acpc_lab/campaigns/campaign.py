@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
@@ -104,7 +105,7 @@ class Link:
         return end - time.monotonic()
 
 
-class Task:
+class Task(ABC):
     """A job to run on a server, and how far it is: a sweep's cell, a study's checkpoint, an epoch.
 
     Attributes:
@@ -131,13 +132,13 @@ class Task:
         """Whether its answer is at hand, so that no server need be asked for it."""
         return False
 
+    @abstractmethod
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
         """Submits an attempt, from 1, without patience; the same one always finds the same job."""
-        raise NotImplementedError
 
+    @abstractmethod
     def keep(self, operation: Operation) -> None:
         """Keeps the answer of a job that has ended; raises AcpcError, with which it ended."""
-        raise NotImplementedError
 
     @property
     def state(self) -> TaskState:

@@ -222,7 +222,8 @@ class Lease:
             except RECORD_ERRORS as error:
                 self.away = first_line(error)
                 log.warning("job_database_away", cause=self.away)
-            except Exception:  # others take over the jobs of a host that does not beat
+            except Exception as error:  # others take over the jobs of a host that does not beat
+                self.away = first_line(error)
                 log.exception("lease_failed")
 
     def _look_after_others(self) -> None:

@@ -144,9 +144,10 @@ class Limits:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limit.seconds) as ends, own:
-                if self._slots.locked() and self._reads:  # the oldest makes room for this one
-                    oldest = next(iter(self._reads))
-                    oldest.reschedule(self._reads.pop(oldest))
+                if self._slots.locked():  # the oldest, if none is about to end, makes room
+                    oldest = next(iter(self._reads), None)
+                    if oldest is not None and not oldest.expired():
+                        oldest.reschedule(self._reads.pop(oldest))
                 async with self._slots:
                     self._reads[ends] = loop.time() + self._grace
                     ends.reschedule(loop.time() + limit.seconds)

@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
-from acpc_server.jobs import Job, JobState, LeaseTerms, run, runner
+from acpc_server.jobs import Job, JobService, JobState, LeaseTerms, run, runner
 from acpc_server.jobs.lease import StateFolder
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
@@ -19,6 +19,9 @@ from waiting import wait_until
 
 # A real record, whose threads are mostly waited for.
 pytestmark = pytest.mark.process
+
+
+PATIENT = LeaseTerms(heartbeat=0.1, lease=3600.0)
 
 
 def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
@@ -32,10 +35,16 @@ def hand_over(desk: Desk, job_id: str, executor_id: str) -> None:
         assert changed.rowcount == 1
 
 
-def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
-    service = desk.started()
+def busy(desk: Desk, **changed: object) -> tuple[JobService, str]:
+    """A service, and the id of a long job that it runs, behind which others wait."""
+    service = desk.started(**changed)
     blocker = service.submit(LONG, "").job_id
     wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
+    return service, blocker
+
+
+def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
+    service, blocker = busy(desk)
     dropped, orphan = (service.submit(SHORT, "").job_id for _ in range(2))
     hand_over(desk, dropped, (desk.folder / "name").read_text().strip())
     hand_over(desk, orphan, "never-seen")
@@ -50,37 +59,31 @@ def test_jobs_that_nobody_runs_are_queued_again(desk: Desk) -> None:
 
 def test_jobs_of_the_folder_s_last_server_and_of_one_that_left_need_no_lease(either: Desk) -> None:
     """The lock on the folder proves that the last one is dead, whatever name it had."""
-    patient = LeaseTerms(heartbeat=0.1, lease=3600.0)
-    first = either.started(terms=patient)
+    first = either.started(terms=PATIENT)
     name = (either.folder / "name").read_text().strip()
     blocker = first.submit(LONG, "").job_id
     wait_until(lambda: first.get(blocker).state is JobState.RUNNING)
     first.stop()
     (other := either.folder / "other").mkdir()
     (other / "name").write_text("none-such\n")
-    second = either.started(state_dir=other, terms=patient)
+    second = either.started(state_dir=other, terms=PATIENT)
     wait_until(lambda: second.get(blocker).attempts == 2)
     assert (other / "name").read_text().strip() not in (name, "none-such")
 
 
 def test_a_server_that_was_killed_is_known_by_its_folder(desk: Desk) -> None:
-    patient = LeaseTerms(heartbeat=0.1, lease=3600.0)
-    first = desk.started(terms=patient)
-    blocker = first.submit(LONG, "").job_id
-    wait_until(lambda: first.get(blocker).state is JobState.RUNNING)
+    first, blocker = busy(desk, terms=PATIENT)
     orphan = first.submit(SHORT, "").job_id
     hand_over(desk, orphan, "the-killed")
     first.cancel(blocker)
     first.stop()
     (desk.folder / "name").write_text("the-killed\n")
-    assert ended(desk.started(terms=patient), orphan).state is JobState.SUCCEEDED
+    assert ended(desk.started(terms=PATIENT), orphan).state is JobState.SUCCEEDED
 
 
 def test_a_host_of_an_earlier_build_that_has_left_needs_no_lease(desk: Desk) -> None:
     """It empties its session, and leaves its jobs to others."""
-    service = desk.started(terms=LeaseTerms(heartbeat=0.1, lease=3600.0))
-    blocker = service.submit(LONG, "").job_id
-    wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
+    service, blocker = busy(desk, terms=PATIENT)
     orphan = service.submit(SHORT, "").job_id
     hand_over(desk, orphan, "earlier")
     with sqlite3.connect(desk.folder / "jobs.sqlite") as record:
@@ -95,9 +98,7 @@ def test_a_host_of_an_earlier_build_that_has_left_needs_no_lease(desk: Desk) -> 
 
 def test_a_host_that_has_its_lease_keeps_its_jobs(desk: Desk) -> None:
     """Also at the first look, when nobody knows yet whether it beats."""
-    service = desk.started(terms=LeaseTerms(heartbeat=0.05, lease=3600.0))
-    blocker = service.submit(LONG, "").job_id
-    wait_until(lambda: service.get(blocker).state is JobState.RUNNING)
+    service, blocker = busy(desk, terms=PATIENT)
     other = service.submit(SHORT, "").job_id
     hand_over(desk, other, "elsewhere")
 

@@ -72,21 +72,27 @@ def counted(metrics: Metrics, event: str = "handled") -> dict[str, float]:
 
 
 def test_a_crowd_of_one_caller_delays_nobody_and_yields_to_none() -> None:
+    metrics = Metrics()
     with (
-        served({SERVICE: Checkpoints()}, message_seconds=GENEROUS_SECONDS) as address,
+        served(
+            {SERVICE: Checkpoints()}, metrics=metrics, message_seconds=GENEROUS_SECONDS
+        ) as address,
         half_open(address, LIST, 60) as crowd,
     ):
+        wait_until(lambda: counted(metrics, "started") == {"": 60})
         for _ in range(5):
             assert answered(address) == "1"
         assert not any(call.done() for call in crowd)
 
 
 def test_where_many_are_silent_the_oldest_makes_room() -> None:
-    with (
-        served({SERVICE: Checkpoints()}, grace=0.01, message_seconds=GENEROUS_SECONDS) as address,
-        half_open(address, LIST, 2) as oldest,
-        half_open(address, LIST, 2) as others,
-    ):
+    metrics, patient = Metrics(), {"grace": 0.01, "message_seconds": GENEROUS_SECONDS}
+    with ExitStack() as stack:
+        address = stack.enter_context(served({SERVICE: Checkpoints()}, metrics=metrics, **patient))
+        oldest = stack.enter_context(half_open(address, LIST, 2))
+        wait_until(lambda: counted(metrics, "started") == {"": 2})
+        others = stack.enter_context(half_open(address, LIST, 2))
+        wait_until(lambda: counted(metrics, "started") == {"": 4})
         assert answered(address) == "1"
         wait_until(lambda: any(call.done() for call in oldest))
         assert not any(call.done() for call in others)

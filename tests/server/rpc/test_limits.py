@@ -3,12 +3,13 @@
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 import pytest
-from acpc_server.errors import ResourceExhausted
-from acpc_server.rpc import Limits, Workers
+from acpc_server.errors import DeadlineExceeded, ResourceExhausted
+from acpc_server.rpc import Limits, ReadLimit, Workers
 from waiting import GENEROUS_SECONDS
 
 CALLS, STREAMS = "calls", "streams"
@@ -61,6 +62,39 @@ def test_one_caller_leaves_the_last_places_to_others() -> None:
             held.enter_context(entered(limits, str(caller), CALLS))
         assert reason(limits, "newcomer", CALLS) == "TOO_MANY_CALLS"
     assert reason(limits, "newcomer", CALLS) == ""
+
+
+class Silent:
+    """A call whose message never comes, or is there."""
+
+    def __init__(self, caller: str, message: bytes | None = None) -> None:
+        self.caller, self._message = caller, message
+
+    async def receive(self) -> bytes | None:
+        if self._message is None:
+            await asyncio.get_running_loop().create_future()
+        return self._message
+
+
+def test_who_comes_as_others_run_out_of_time_is_read() -> None:
+    """Their time is over in one turn of the loop, and this one comes before they have left."""
+    limits = Limits({}, slots=2, limit=ReadLimit(0.05))
+
+    async def comes() -> bytes | None:
+        await asyncio.sleep(0.04)
+        return await limits.read(Silent("c", b"whole"), ReadLimit(GENEROUS_SECONDS))
+
+    async def scene() -> None:
+        silent = [asyncio.create_task(limits.read(Silent(name))) for name in "ab"]
+        third = asyncio.create_task(comes())
+        await asyncio.sleep(0)
+        time.sleep(0.1)  # all three timers are due
+        assert await third == b"whole"
+        for one in silent:
+            with pytest.raises(DeadlineExceeded, match="no message"):
+                await one
+
+    asyncio.run(scene())
 
 
 def test_callers_get_threads_in_turn_and_none_takes_the_last() -> None:
