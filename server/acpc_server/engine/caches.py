@@ -79,6 +79,7 @@ class CheckpointCache:
         self._limits = limits
         self._budget = budget_bytes
         self._lock = threading.Lock()
+        self._reading = threading.Lock()
         self._loading: dict[Key, threading.Lock] = {}
         self._loaded: OrderedDict[Key, CachedCheckpoint] = OrderedDict()
         self._pinned: set[Key] = set()
@@ -149,7 +150,8 @@ class CheckpointCache:
     def content(self, name: str, weights: str) -> Checkpoint:
         """As :meth:`entry`, with what its files hold, for which they are read once."""
         stored = find_checkpoint(self._root, name, weights)
-        content, problem = read_content(self._root, stored, self._limits)
+        with self._reading:  # whoever asks for the same at once finds it read
+            content, problem = read_content(self._root, stored, self._limits)
         if find_checkpoint(self._root, name, weights) != stored:
             content, problem = "", "its files changed while they were read"
         return replace(self._status(stored), content=content, problem=problem)
