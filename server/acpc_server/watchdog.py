@@ -22,6 +22,8 @@ TICK_SECONDS = 1.0
 DEVICE_FAILED = 70
 # From the verdict to the end of the process, to answer callers and withdraw jobs.
 LEAVE_SECONDS = 8.0
+# A process in which no Python runs for so long, in spite of the watchdog, is ended from C.
+FREEZE_SECONDS = 600.0
 STDERR = 2
 
 
@@ -30,8 +32,8 @@ class Watchdog:
 
     ``call`` returns a text for it, another for every call and '' for none; it may take
     ``most_seconds``. ``on_failed`` is called once, to leave in order; :data:`LEAVE_SECONDS` later
-    the process is ended if it still runs. One in which no Python runs for ``most_seconds`` is ended
-    from C, with exit code 1.
+    the process is ended if it still runs. One in which no Python runs for far longer is ended from
+    C, with exit code 1.
     """
 
     def __init__(
@@ -69,17 +71,20 @@ class Watchdog:
         self._on_failed()
 
     def _run(self) -> None:
-        under_way, since = "", time.monotonic()
+        freeze = max(FREEZE_SECONDS, 2 * self._most_seconds)
+        under_way, lasted, last = "", 0.0, time.monotonic()
         while not self._woken.wait(TICK_SECONDS):
             with suppress(RuntimeError):  # no thread can be started
                 # A native call that holds Python's lock stops this thread too.
-                faulthandler.dump_traceback_later(self._most_seconds, exit=True, file=STDERR)
+                faulthandler.dump_traceback_later(freeze, exit=True, file=STDERR)
             now, call = time.monotonic(), self._call()
-            if not call or call != under_way:
-                under_way, since = call, now
-            elif now - since >= self._most_seconds:
+            # Of a longer pause two ticks count: a process that was stopped has not computed.
+            same = bool(call) and call == under_way
+            lasted = lasted + min(now - last, 2 * TICK_SECONDS) if same else 0.0
+            under_way, last = call, now
+            if lasted >= self._most_seconds:
                 faulthandler.dump_traceback(STDERR)  # which says where it hangs
-                self.fail(f"{call}, for {now - since:.0f} s")
+                self.fail(f"{call}, for {lasted:.0f} s")
         faulthandler.cancel_dump_traceback_later()
         if self._failing.locked():
             time.sleep(LEAVE_SECONDS)
