@@ -39,6 +39,7 @@ from acpc_server.watchdog import Watchdog
 
 dog = Watchdog(lambda: "the call", 5.0, ServerHealth(list), lambda: sys.stderr.write("left"))
 dog.start()
+time.sleep(2.5)
 print("ready", flush=True)
 time.sleep(1.0)
 dog.stop()
