@@ -79,7 +79,7 @@ def served(root: Path, device: str, mode: NumericMode, calls: int) -> dict[str, 
         give_up = time.monotonic() + 300
         while True:
             ask(0)
-            ready = b"acpc_graphs 1.0" in urllib.request.urlopen(url).read()
+            ready = b"acpc_graphs 2.0" in urllib.request.urlopen(url).read()
             if device == "cpu" or ready or time.monotonic() > give_up:
                 break
         seconds = [ask(seed) for seed in range(calls)]

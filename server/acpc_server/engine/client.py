@@ -178,9 +178,7 @@ class DeviceClient:
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
         call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
-        return self._run(
-            call, most, lambda part: self.owner.for_mode(model, mode).encode(part), frames
-        )
+        return self._run(call, most, partial(self.owner.encode, model, call), frames)
 
     def embed_proprio(
         self,

@@ -1,6 +1,6 @@
-"""Rolls out pools whose shape comes often by a graph that the device has captured.
+"""Encodes and rolls out by graphs that the device has captured, where a shape comes often.
 
-A planner sends the same shape thousands of times, and a captured rollout is one launch instead of
+A planner sends the same shapes thousands of times, and what is captured is one launch instead of
 hundreds. A graph is compared once with the eager answer to other inputs than it was captured with,
 and then trusted; one that differs is never used, nor captured again.
 """
@@ -27,8 +27,8 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.engine")
 # Calls of a shape before it is captured.
 AFTER = 8
-# A graph holds memory of the device, and the weights that it reads.
-MAX_GRAPHS = 8
+# A graph holds memory of the device, and the weights that it reads; a pool takes two.
+MAX_GRAPHS = 16
 # Shapes whose calls are counted.
 MAX_SHAPES = 64
 # Largest difference from eager, of its largest number; in bfloat16 either is off by about 1e-2.
@@ -43,7 +43,7 @@ class _Shape:
     trusted: bool = False
 
 
-class PoolGraphs:
+class Graphs:
     """Graphs by shape; for the device's thread only.
 
     ``make`` captures a computation for inputs; it is None where the device has no graphs.
@@ -61,15 +61,15 @@ class PoolGraphs:
         self.wanted = self._make is not None
         self.replayed = False  # whether a graph gave the last answer
 
-    def compute(self, eager: Compute, digest: str, mode: NumericMode, *inputs: Tensor) -> Tensor:
-        """Return ``eager(*inputs)`` on the CPU, for a model of ``digest``; raises what that raises.
+    def compute(self, eager: Compute, what: Hashable, mode: NumericMode, *inputs: Tensor) -> Tensor:
+        """Return ``eager(*inputs)`` on the CPU; ``what`` names it and its model. Raises as it does.
 
-        Pools in float64, which seldom come often, are computed eagerly.
+        Float64, which seldom comes often, is computed eagerly.
         """
+        self.replayed = False
         if self._make is None or mode is NumericMode.FP64:
             return to_host(eager(*inputs))
-        self.replayed = False
-        key = (digest, mode, *((tuple(x.shape), x.dtype) for x in inputs))
+        key = (what, mode, *((tuple(x.shape), x.dtype) for x in inputs))
         shape = self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
         inputs = tuple(x.contiguous() for x in inputs)  # a graph is made for one layout

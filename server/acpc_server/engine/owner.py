@@ -28,7 +28,7 @@ from acpc_server.engine.accelerator import (
     to_host,
 )
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
-from acpc_server.engine.graphs import PoolGraphs
+from acpc_server.engine.graphs import Graphs
 from acpc_server.engine.programs import GRAPH, StepPrograms
 from acpc_server.engine.self_test import OtherModes, self_test
 from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
@@ -54,7 +54,14 @@ THREADED_WORK = 4e8
 
 
 class DeviceContext(RequestContext):
-    """The context of work inside a device call: what it asks of the device is computed at once."""
+    """The context of work inside a device call: what it asks of the device is computed at once.
+
+    ``alone``: The call is one request's, so that its shapes are those of the caller's next one.
+    """
+
+    def __init__(self, *, alone: bool = True) -> None:
+        super().__init__()
+        self.alone = alone
 
 
 class DeviceCall(NamedTuple):
@@ -88,7 +95,7 @@ class DeviceOwner:
         self._queue = queue
         self._programs = programs
         self._on_failed = on_failed
-        self._graphs = PoolGraphs(device, metrics)
+        self.graphs = Graphs(device, metrics)
         self._modes = OtherModes(device)
         self._test_due = 0.0
         # The float64 twin of the model that needed one last: it takes twice the model's bytes.
@@ -150,6 +157,12 @@ class DeviceOwner:
         halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
         return torch.cat([self.compute(call, work, *half) for half in halves])
 
+    def encode(self, model: FrozenWorldModel, call: DeviceCall, frames: Tensor) -> Tensor:
+        """Encode normalised frames (n, 3, height, width); return (n, dim)."""
+        encode = self.for_mode(model, call.mode).encode
+        found = self._captured(model, call, encode, frames)
+        return to_host(encode(frames)) if found is None else found
+
     def pool(
         self,
         model: FrozenWorldModel,
@@ -159,26 +172,51 @@ class DeviceOwner:
         candidates: Tensor,
     ) -> Tensor:
         """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
-        inputs, context = (histories, past, candidates.transpose(0, 1)), call.context
-        roll = partial(rollout_pool, self.for_mode(model, call.mode))
-        # A job's bytes must not depend on what came before, and a plug-in's model may keep things
-        # from one call to the next.
-        interactive = context.priority is Priority.INTERACTIVE
-        if self._graphs.wanted and interactive and isinstance(model, FrozenNetwork):
-            rolled = self._graphs.compute(roll, model.card.digest, call.mode, *inputs)
-            context.program = GRAPH if self._graphs.replayed else context.program or ""
-        else:
-            rows = len(histories) * len(candidates)
-            with self._programs.serve(model, call.mode, context, rows):
-                rolled = to_host(roll(*inputs))  # before it is widened: halves what bf16 takes
-        return rolled.transpose(0, 1)
+        rows = len(histories) * len(candidates)
+        inputs = histories, past, candidates.transpose(0, 1)
+        return self._rolled(model, call, rollout_pool, rows, *inputs).transpose(0, 1)
 
     def roll(
         self, model: FrozenWorldModel, call: DeviceCall, histories: Tensor, blocks: Tensor
     ) -> Tensor:
         """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
-        with self._programs.serve(model, call.mode, call.context, len(histories)):
-            return rollout(self.for_mode(model, call.mode), histories, blocks)
+        return self._rolled(model, call, rollout, len(histories), histories, blocks)
+
+    def _rolled(
+        self,
+        model: FrozenWorldModel,
+        call: DeviceCall,
+        roll: Callable[..., Tensor],
+        rows: int,
+        *inputs: Tensor,
+    ) -> Tensor:
+        compute = partial(roll, self.for_mode(model, call.mode))
+        if (found := self._captured(model, call, compute, *inputs)) is not None:
+            return found
+        with self._programs.serve(model, call.mode, call.context, rows):
+            return to_host(compute(*inputs))  # before it is widened: halves what bf16 takes
+
+    def _captured(
+        self,
+        model: FrozenWorldModel,
+        call: DeviceCall,
+        compute: Callable[..., Tensor],
+        *inputs: Tensor,
+    ) -> Tensor | None:
+        """Compute by a captured graph, or until there is one eagerly; None where none is wanted.
+
+        A job's bytes must not depend on what came before, a plug-in's model may keep things from
+        one call to the next, and what shares a call is of another size each time.
+        """
+        context = call.context
+        wanted = self.graphs.wanted and isinstance(model, FrozenNetwork)
+        alone = not isinstance(context, DeviceContext) or context.alone
+        if not wanted or not alone or context.priority is not Priority.INTERACTIVE:
+            return None
+        what = call.primitive, model.card.digest
+        found = self.graphs.compute(compute, what, call.mode, *inputs)
+        context.program = GRAPH if self.graphs.replayed else context.program or ""
+        return found
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:
         """Return the model as :func:`in_mode` does, with a float64 twin that is kept."""
@@ -228,7 +266,8 @@ class DeviceOwner:
         self._calls += 1
         self.call = f"device call {self._calls} ({primitive}, {rows} rows)"
         try:
-            outcomes = first.compute([work.payload for work in batch], DeviceContext())
+            context = DeviceContext(alone=len(batch) == 1)
+            outcomes = first.compute([work.payload for work in batch], context)
         except BaseException as raised:  # SystemExit of a plug-in ends neither thread nor server
             error = raised if isinstance(raised, Exception) else RuntimeError(repr(raised))
             error = error.with_traceback(raised.__traceback__)

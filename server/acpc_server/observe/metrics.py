@@ -137,7 +137,7 @@ class Metrics:
         self.queue_depth = gauge("acpc_queue_depth", text, ("priority",))
         text = "Requests looked up in the latent cache."
         self.latent_lookups = counter("acpc_latent_lookups", text, ("result",))
-        self.graphs = gauge("acpc_graphs", "Shapes of pools that a captured graph serves.")
+        self.graphs = gauge("acpc_graphs", "Shapes that a captured graph encodes or rolls out.")
         text = "Captured graphs that are not used, since they differed from eager or raised."
         self.graphs_rejected = counter("acpc_graphs_rejected", text, ("reason",))
         self.programs = gauge("acpc_programs", "Checkpoints that a compiled step serves.")

@@ -96,7 +96,7 @@ def test_a_device_call_is_one_copy_in_and_one_out(
         packed = [histories.nbytes + blocks.nbytes, pool.nbytes, views.nbytes + shared.nbytes]
         assert watch.copies_in == [frames.nbytes, *packed]
         narrow = 2 if mode is NumericMode.BF16 and family == "lewm" else wide
-        rows = FRAMES * wide, ROWS * STEPS * wide, VIEWS * CANDIDATES * STEPS * narrow
+        rows = FRAMES * narrow, ROWS * STEPS * narrow, VIEWS * CANDIDATES * STEPS * narrow
         assert watch.copies_out == [count * dim for count in rows]
         assert watch.waiting == [], "copies come from pinned memory and are not waited for"
         used = {kind for (name, kind) in watch.operations if name in PRODUCTS}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import torch
 from acpc.contract import NumericMode
-from acpc_server.engine import graphs
+from acpc_server.engine import DeviceClient, DeviceContext, graphs
 from acpc_server.engine.accelerator import WARM_UP, Compute, DeviceGraphs, capture
-from acpc_server.engine.graphs import AFTER, PoolGraphs
+from acpc_server.engine.graphs import AFTER, Graphs
 from acpc_server.engine.programs import StepPrograms, pays, private_folder, program_key, spec_of
-from acpc_server.models import Form, JepaRollout, predict_step, sample_model
+from acpc_server.models import Form, FrozenJepa, JepaRollout, predict_step, sample_model
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
 from torch import Tensor
@@ -159,7 +159,7 @@ class Graphed:
     def __init__(self, lie: Lie = lambda answer: answer) -> None:
         self.metrics, self.lie = Metrics(), lie
         self.captured = self.replayed = 0
-        self.graphs = PoolGraphs(CPU, self.metrics, self._capture)
+        self.graphs = Graphs(CPU, self.metrics, self._capture)
 
     def _capture(self, compute: Compute, inputs: tuple[Tensor, ...]) -> Compute:
         self.captured += 1
@@ -186,6 +186,34 @@ def test_a_shape_that_comes_often_is_served_by_its_graph() -> None:
     assert device.value("acpc_graphs") == 1
     assert all(device.ask() for _ in range(5))
     assert device.replayed == 6 and device.graphs.replayed, "which receipts name"
+
+
+@pytest.mark.parametrize(
+    ("context", "captured"),
+    [
+        (RequestContext(Priority.INTERACTIVE), 2),
+        (DeviceContext(alone=True), 2),
+        (DeviceContext(alone=False), 0),
+        (RequestContext(Priority.JOB), 0),
+    ],
+    ids=["request", "alone", "shared", "job"],
+)
+def test_frames_and_pools_of_one_request_are_captured_and_no_others(
+    model: FrozenJepa, context: RequestContext, captured: int
+) -> None:
+    device = Graphed()
+    engine = DeviceClient(CPU, device.metrics)
+    engine.owner.graphs = device.graphs
+    frames, past, pool = torch.randn(3, 3, 28, 28), torch.zeros(2, 10), torch.randn(1, 5, 2, 10)
+    try:
+        for _ in range(AFTER + 2):
+            latents = engine.encode(model, frames, context, FP32)
+            ends = engine.rollout_pool(model, latents[None], past, pool, context, FP32)
+    finally:
+        engine.close()
+    assert device.captured == captured and device.replayed == 2 * captured
+    assert (context.program == "graph") is bool(captured)
+    assert torch.equal(latents, model.encode(frames)) and ends.shape == (1, 5, 2, 16)
 
 
 def broken(_: Tensor) -> Tensor:
@@ -226,7 +254,7 @@ def test_the_graphs_used_the_longest_ago_make_room(monkeypatch: pytest.MonkeyPat
 
 
 def test_a_device_without_graphs_answers_eagerly() -> None:
-    assert not PoolGraphs(CPU, Metrics()).wanted
+    assert not Graphs(CPU, Metrics()).wanted
 
 
 class Recording(DeviceGraphs):
