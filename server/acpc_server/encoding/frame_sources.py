@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,14 +11,13 @@ import torch
 from acpc.contract import PerturbationSet
 from torch import Tensor
 
+from acpc_server.encoding.receipt import ArraysDigest
 from acpc_server.encoding.views import Draw, View, draw_views, unchanged
-from acpc_server.engine import to_device
+from acpc_server.engine import first_equal, to_device
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, below
 from acpc_server.models import ModelCard, with_proprio
 from acpc_server.numerics import to_model_input
 from acpc_server.perturb import drawing_work
-
-KEY_BYTES = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,7 +75,9 @@ class HistorySources:
     """The frames that one request has encoded.
 
     Attributes:
-        key: Digest of all that decides their latents: checkpoint, arithmetic, frames and views.
+        key: What decides their latents: checkpoint, arithmetic, frames and views.
+        digest: Of the history, for the receipt.
+        views_digest: Of the views, likewise.
         clean: The history.
         views: The distinct views; one that is the history itself is ``clean``.
         extra: Frames beside them.
@@ -86,6 +86,8 @@ class HistorySources:
     """
 
     key: str
+    digest: ArraysDigest
+    views_digest: str
     clean: FrameSource
     views: list[FrameSource]
     extra: list[FrameSource]
@@ -134,34 +136,15 @@ def drawn_views(
     return found
 
 
-def sent_views(base: FrameSource, views: np.ndarray) -> tuple[list[FrameSource], str]:
-    """Make a source of each view that was sent, as :func:`drawn_views`; and digest them."""
+def sent_views(base: FrameSource, views: np.ndarray) -> list[FrameSource]:
+    """Make a source of each view that was sent, as :func:`drawn_views`."""
     as_sent = base.pixels
     if views.dtype != as_sent.dtype:  # float32 in [0, 1]
         as_sent = as_sent.astype(np.float32) / np.float32(255)
         as_sent, views = as_sent + np.float32(0), views + np.float32(0)  # -0 is 0
-    made = {content_digest(as_sent): base}
-    digests = [content_digest(view) for view in views]
-    found = [
-        made.setdefault(digest, FrameSource(view))
-        for digest, view in zip(digests, views, strict=True)
-    ]
-    return found, text_digest("".join(digests))
-
-
-def content_digest(*arrays: np.ndarray | None) -> str:
-    """Digest of types, shapes and bytes of arrays, to know them again in this process."""
-    found = hashlib.blake2b(digest_size=KEY_BYTES)
-    for array in arrays:
-        if array is not None:
-            found.update(f"{array.dtype.str}{array.shape}".encode())
-            found.update(np.ascontiguousarray(array).data)
-    return found.hexdigest()
-
-
-def text_digest(text: str) -> str:
-    """Digest of a text, as :func:`content_digest`."""
-    return hashlib.blake2b(text.encode(), digest_size=KEY_BYTES).hexdigest()
+    made = {0: base}
+    first = first_equal(np.concatenate([as_sent[None], views]))[1:].tolist()
+    return [made.setdefault(row, FrameSource(view)) for row, view in zip(first, views, strict=True)]
 
 
 def make_inputs(

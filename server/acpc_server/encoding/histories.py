@@ -16,13 +16,12 @@ from acpc_server.encoding.frame_sources import (
     EncodedHistories,
     FrameSource,
     HistorySources,
-    content_digest,
     drawing_of,
     drawn_views,
     make_inputs,
     sent_views,
-    text_digest,
 )
+from acpc_server.encoding.receipt import ArraysDigest
 from acpc_server.encoding.views import view_rows, views_digest
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
@@ -88,16 +87,19 @@ class HistoryEncoder:
         clean = FrameSource(history)
         frames_beside = [] if extra is None else [FrameSource(frame[None]) for frame in extra]
         if isinstance(views, PerturbationSet):
-            content, changed = views_digest(views), drawn_views(clean, views, distinct)
+            changed = drawn_views(clean, views, distinct)
             if applied.goal:  # drawn independently
                 goals = replace(views, seed=views.seed ^ 2**63)
                 frames_beside += drawn_views(frames_beside[0], goals, distinct)
         else:
-            changed, content = sent_views(clean, views)
+            changed = sent_views(clean, views)
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
-        frames = content_digest(history, extra)
+        digest, content = ArraysDigest([("history", history)]), views_digest(views)
+        frames = digest.followed_by([("extra", extra)]).hex
         return HistorySources(
-            text_digest(f"{model.card.digest}:{mode}:{applied}:{content}:{frames}"),
+            f"{model.card.digest}:{mode}:{applied}:{content}:{frames}",
+            digest,
+            content,
             clean,
             changed if applied.history else [clean] * len(distinct),
             frames_beside,

@@ -8,7 +8,7 @@ from acpc_server.engine.accelerator import (
     to_device,
     to_host,
 )
-from acpc_server.engine.arithmetic import equal_rows, latent_dtype, require_mode
+from acpc_server.engine.arithmetic import equal_rows, first_equal, latent_dtype, require_mode
 from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient
 from acpc_server.engine.owner import DeviceContext

@@ -57,9 +57,19 @@ def equal_rows(*columns: Tensor) -> Tensor | None:
         return None
     # Adding 0 turns -0 into 0, so that equal numbers are equal bytes.
     joined = (torch.cat([column.flatten(1) for column in columns], dim=1) + 0.0).numpy()
-    rows = joined.view(np.dtype((np.void, joined.strides[0])))[:, 0]
-    _, first, inverse = np.unique(rows, return_index=True, return_inverse=True)
-    return None if len(first) == len(rows) else torch.from_numpy(first[inverse])
+    first = first_equal(joined)
+    return None if (first == np.arange(len(first))).all() else torch.from_numpy(first)
+
+
+def first_equal(rows: np.ndarray) -> np.ndarray:
+    """Return for each row of an array in one piece the first row of equal bytes, int64 (n,)."""
+    flat = rows.reshape(len(rows), -1)
+    _, first, inverse = np.unique(
+        flat.view(np.dtype((np.void, flat.strides[0])))[:, 0],
+        return_index=True,
+        return_inverse=True,
+    )
+    return first[inverse]
 
 
 def latent_dtype(mode: NumericMode) -> torch.dtype:

@@ -22,7 +22,6 @@ from acpc.contract import (
 from torch import Tensor
 
 from acpc_server.encoding import (
-    ArraysDigest,
     HistoryEncoder,
     HistorySources,
     check_block_width,
@@ -30,7 +29,6 @@ from acpc_server.encoding import (
     check_latents,
     make_receipt,
     predictions_not_finite,
-    views_digest,
 )
 from acpc_server.engine import (
     CachedCheckpoint,
@@ -104,13 +102,14 @@ class PairComparer:
         context.price(calls + (1 + len(sources.views)) / each)
 
         def finish(measured: _Measured) -> PairComparison:
-            arrays = ("history", "action_blocks", "observed_future", "proprio", "future_proprio")
+            beside = ("action_blocks", "observed_future", "proprio", "future_proprio")
+            arrays = [(name, getattr(request, name)) for name in beside]
             receipt = make_receipt(
                 mode,
                 self._engine.device,
                 checkpoint=model.card,
-                anchors_digest=ArraysDigest((name, getattr(request, name)) for name in arrays).hex,
-                perturbation_digest=views_digest(views),
+                anchors_digest=sources.digest.followed_by(arrays).hex,
+                perturbation_digest=sources.views_digest,
                 parameters={"weights": list(request.weights)},
                 program=measured.program or "",
             )

@@ -171,9 +171,13 @@ class Moment:
     @cached_property
     def _digests(self) -> tuple[ArraysDigest, str]:
         """Digests of frames and views; a planner asks for one pool after another from the same."""
-        arrays = ("history", "past_blocks", "goal", "proprio", "goal_proprio")
-        frames = ArraysDigest((name, getattr(self.request, name)) for name in arrays)
-        return frames, views_digest(self.asked_views)
+        if self._encoder is None:
+            history = ArraysDigest([("history", self.request.history)])
+            views = views_digest(self.asked_views)
+        else:
+            history, views = self.sources.digest, self.sources.views_digest
+        beside = ("past_blocks", "goal", "proprio", "goal_proprio")
+        return history.followed_by((x, getattr(self.request, x)) for x in beside), views
 
 
 class EncodedMoment:
