@@ -31,6 +31,8 @@ MAX_JOB_WAIT = 0.5
 # While other requests are under way, a call that they may join is delayed: until none has come for
 # the first of these seconds, and never longer than the second.
 MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
+# Answers of a shared call that an event loop writes before it looks for what else has come.
+SETTLED = 4
 
 
 @dataclass(frozen=True)
@@ -232,15 +234,19 @@ def settle(outcomes: Iterable[tuple[Work[Any], object]]) -> None:
     loops: dict[asyncio.AbstractEventLoop, list[tuple[Any, object]]] = {}
     for work, outcome in outcomes:
         if work.loop is None:
-            _settle([(work.future, outcome)])
+            _settle([(work.future, outcome)], None)
         else:
             loops.setdefault(work.loop, []).append((work.future, outcome))
     for loop, some in loops.items():
         with suppress(RuntimeError):  # the loop is closed: nobody waits
-            loop.call_soon_threadsafe(_settle, some)
+            loop.call_soon_threadsafe(_settle, some, loop)
 
 
-def _settle(outcomes: list[tuple[Any, object]]) -> None:
+def _settle(outcomes: list[tuple[Any, object]], loop: asyncio.AbstractEventLoop | None) -> None:
+    """Give futures their outcomes; an event loop's a few at a time, so that others get a turn."""
+    if loop is not None and len(outcomes) > SETTLED:
+        loop.call_soon(_settle, outcomes[SETTLED:], loop)
+        outcomes = outcomes[:SETTLED]
     for future, outcome in outcomes:
         with suppress(InvalidStateError, asyncio.InvalidStateError):  # answered, or withdrawn
             if isinstance(outcome, Exception):
