@@ -140,7 +140,7 @@ class Server:
             retention_days=settings.job_retention_days,
             about={"version": CODE_VERSION, "device": device_name(self._device)},
         )
-        return JobService([scoring, studies], self.metrics, given, self._engine.verify)
+        return JobService([scoring, studies], self.metrics, given)
 
     def _fail(self) -> None:
         """Withdraw jobs and tell callers, before the process ends; its health is known already."""

@@ -26,7 +26,6 @@ from acpc_server.engine.arithmetic import (
 from acpc_server.engine.caches import LatentCache
 from acpc_server.engine.owner import DeviceCall, DeviceContext, DeviceOwner
 from acpc_server.engine.programs import StepPrograms
-from acpc_server.engine.self_test import check_product
 from acpc_server.engine.sizes import (
     IN_PLACE_WORK,
     encoding_work,
@@ -271,19 +270,6 @@ class DeviceClient:
         call = DeviceCall("tangent", NumericMode.FP32, work, context)
         columns = histories, directions, blocks
         return self._run(call, most, partial(rollout_tangent, model), *columns)
-
-    def verify(self, context: RequestContext) -> None:
-        """Have the device compute a known product; this server leaves where it is another one.
-
-        Raises DeviceFailed then, and ResourceExhausted where there is no memory for it.
-        """
-
-        def known(payloads: Sequence[None], _: object) -> Sequence[None]:
-            with own_threads(1):  # a second one costs more than it gains
-                check_product(self.device)
-            return payloads
-
-        self._result(Work(CallKind("self_test"), None, known, 1), context)
 
     def close(self) -> None:
         """Take no further work and stop once the queue is empty; waits a moment for that."""

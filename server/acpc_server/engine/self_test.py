@@ -9,7 +9,6 @@ import structlog
 import torch
 from acpc.contract import NumericMode
 from torch import Tensor
-from torch.nn import functional
 
 from acpc_server.engine.accelerator import device_name, to_device, to_host
 from acpc_server.engine.arithmetic import arithmetic, in_mode, latent_dtype
@@ -49,27 +48,6 @@ def self_test(device: torch.device, modes: Iterable[NumericMode] = ()) -> dict[N
             if not worst <= TOLERANCES[mode]:  # NaN is not
                 wrong[mode] = f"off by {worst:.1e}, and may by {TOLERANCES[mode]:.0e}"
     return wrong
-
-
-def check_product(device: torch.device) -> None:
-    """Multiply two matrices in float32; raises DeviceFailed for another product than the known one.
-
-    It takes a fraction of a millisecond, so that a job's every step can be followed by one.
-    """
-    rows, weights, wanted = _factors(device)
-    with torch.inference_mode(), arithmetic(NumericMode.FP32, device):
-        worst = _apart(to_host(functional.linear(rows, weights)), wanted)
-    if not worst <= TOLERANCES[NumericMode.FP32]:
-        raise DeviceFailed(f"the device is off by {worst:.1e} in a known product")
-
-
-@cache
-def _factors(device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows and weights on the device, and the product that they have in float64."""
-    generator = torch.Generator().manual_seed(2)
-    rows, weights = (torch.randn(64, 128, generator=generator) for _ in range(2))
-    there = to_device(device, torch.float32, rows, weights)
-    return there[0], there[1], rows.double() @ weights.double().T
 
 
 def require_device(device: torch.device) -> None:

@@ -11,7 +11,7 @@ a step computed on the device is recorded once the device has shown that it stil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import structlog
 from dbos import DBOS
@@ -22,7 +22,6 @@ from acpc_server.errors import (
     AcpcError,
     Cancelled,
     HostShortage,
-    ResourceExhausted,
     Unavailable,
     shortage,
 )
@@ -35,7 +34,6 @@ log = structlog.get_logger("acpc.jobs")
 # How often a job may find its host short of memory: what is still short then is the job's own size.
 SHORTAGES = 3
 
-Verify: TypeAlias = Callable[[RequestContext], None]
 """Raises what is wrong with the device; called where a step has used it."""
 
 
@@ -70,7 +68,6 @@ class JobRun:
     owner: str
     recorded: int
     metrics: Metrics
-    verify: Verify
     held: Callable[[], bool]
     shortages: int = 0
     phase: str = "waiting"
@@ -134,7 +131,6 @@ class JobRun:
         log.info(
             "job_step", step=self._done + 1, steps=self.kind.count_steps(self.spec), phase=phase
         )
-        computed = self.context.compute_seconds
         try:
             outcome = {"value": work()}
         except Exception as error:  # noqa: BLE001
@@ -142,12 +138,6 @@ class JobRun:
             if end.failure is None:
                 self._leave(end)
             outcome = {"failure": asdict(end.failure)}
-        if self.context.compute_seconds > computed:
-            try:
-                self.verify(self.context)
-            except AcpcError as error:
-                short = isinstance(error, ResourceExhausted) and getattr(error, "of_memory", True)
-                self._leave(self._host_failed(error, short=short))
         return outcome
 
     def _end_of(self, error: Exception) -> End:

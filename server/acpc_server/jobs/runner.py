@@ -19,7 +19,7 @@ from acpc_server.errors import InvalidArgument
 from acpc_server.jobs.kind import JobKind, Json
 from acpc_server.jobs.payloads import Payloads
 from acpc_server.jobs.record import APPLICATION, QUEUE, WORKFLOW_VERSION, Record, noted
-from acpc_server.jobs.run import End, JobRun, Verify
+from acpc_server.jobs.run import End, JobRun
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.jobs")
@@ -72,7 +72,6 @@ class JobRunner:
     _record: Record
     _payloads: Payloads
     _metrics: Metrics
-    _verify: Verify
     executor_id: str = ""  # the holder of the jobs that run here
     runs: dict[str, JobRun] = field(default_factory=dict)  # by the ids of their jobs
     _shortages: dict[str, int] = field(default_factory=dict)
@@ -133,7 +132,7 @@ class JobRunner:
             if waited is not None:
                 self._metrics.first_step.observe(waited)
             held = partial(self._holds, job_id)
-            run = JobRun(kind, spec, owner, steps, self._metrics, self._verify, held)
+            run = JobRun(kind, spec, owner, steps, self._metrics, held)
             checkpoint = kind.labels(spec).get("checkpoint", "")
             with structlog.contextvars.bound_contextvars(checkpoint=checkpoint):
                 log.info("job_started")

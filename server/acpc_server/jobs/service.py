@@ -36,7 +36,6 @@ from acpc_server.jobs.kind import (
 from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line
-from acpc_server.jobs.run import Verify
 from acpc_server.jobs.runner import JobRunner, register
 from acpc_server.observe import Metrics
 
@@ -69,17 +68,13 @@ class JobOptions:
 
 
 class JobService:
-    """The jobs of a record, and this server's share in running them.
-
-    ``verify`` raises what is wrong with the device that a job's step has used.
-    """
+    """The jobs of a record, and this server's share in running them."""
 
     def __init__(
         self,
         kinds: Sequence[JobKind[Any]],
         metrics: Metrics,
         options: JobOptions,
-        verify: Verify = lambda _: None,
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
@@ -90,7 +85,7 @@ class JobService:
         self._folder = StateFolder(options.state_dir)
         self._record = record = Record(options.database_url)
         self._payloads = Payloads(record)
-        self._running = JobRunner(self._kinds, record, self._payloads, metrics, verify)
+        self._running = JobRunner(self._kinds, record, self._payloads, metrics)
         self._lease = lease = Lease(
             hosts=Hosts(record),
             running=self._running,
