@@ -4,8 +4,7 @@ A step that has finished is never run again: after a crash the workflow replays 
 results and continues with the first step that has none. Steps record plain JSON. A step that fails
 records the failure, so that a replay ends the same way. A run that is withdrawn, because the job
 was cancelled or taken over, the server stops or the record is away, records nothing more. Nor does
-one that fails because of this host: its device, or a want of memory, threads, files or disk. What
-a step computed on the device is recorded once the device has shown that it still computes right.
+one that fails because of this host: its device, or a want of memory, threads, files or disk.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -33,8 +32,6 @@ from acpc_server.scheduling import Priority, RequestContext
 log = structlog.get_logger("acpc.jobs")
 # How often a job may find its host short of memory: what is still short then is the job's own size.
 SHORTAGES = 3
-
-"""Raises what is wrong with the device; called where a step has used it."""
 
 
 @dataclass(frozen=True)

@@ -71,10 +71,7 @@ class JobService:
     """The jobs of a record, and this server's share in running them."""
 
     def __init__(
-        self,
-        kinds: Sequence[JobKind[Any]],
-        metrics: Metrics,
-        options: JobOptions,
+        self, kinds: Sequence[JobKind[Any]], metrics: Metrics, options: JobOptions
     ) -> None:
         self._kinds = {kind.name: kind for kind in kinds}
         self._kind_of = {kind.spec_type: kind for kind in kinds}
