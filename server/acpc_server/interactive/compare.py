@@ -119,7 +119,7 @@ class PairComparer:
         shapes = history.shape, blocks.shape, () if future is None else future.shape
         most = self._encoder.frames_per_call(model, history)
         return Work(
-            CallKind("pair", model.card.digest, mode, shapes, most, merges=True),
+            CallKind("pair", model.card.digest, mode, shapes, most, True, checkpoint.serving),
             _Pair(sources, blocks, weights),
             partial(self._measure, model, mode),
             rows=sources.frames,
