@@ -69,7 +69,7 @@ def pool_work(
         rows = (1 + len(opened.views)) * count
     shapes = moment.request.history.shape, candidates.shape
     serving = moment.checkpoint.serving
-    kind = CallKind("pool", moment.card.digest, moment.mode, shapes, most, serving=serving)
+    kind = CallKind("pool", moment.card.digest, moment.mode, shapes, most, serving)
     return Work(kind, None, asked.measure, rows, drawing, asked.certificate)
 
 

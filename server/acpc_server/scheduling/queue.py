@@ -54,8 +54,8 @@ class CallKind:
     mode: NumericMode | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     max_rows: int = 2**31
-    merges: bool = False
     serving: ServingOptions = DEFAULT_SERVING
+    merges: bool = False
 
     @property
     def delay(self) -> float:
