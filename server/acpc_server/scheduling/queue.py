@@ -125,7 +125,8 @@ class DeviceQueue:
             line.add(context.caller, work)
             self._depths[context.priority].set(len(line))
             # Each time that the device's thread wakes it takes the interpreter from the others.
-            if self._delayed is None or self._is_hurried(work) or self._is_complete():
+            delayed = self._delayed
+            if not delayed or work.kind.delay < delayed[0].kind.delay or self._is_complete():
                 self._changed.notify()
         return work.future
 
@@ -207,10 +208,6 @@ class DeviceQueue:
         full = first.rows + sum(work.rows for work in line) >= first.kind.max_rows
         alone = self._admission.under_way <= 1 + len(line)
         return full or alone or self._closed or len(self._lines[Priority.JOB]) > 0
-
-    def _is_hurried(self, work: Work[Any]) -> bool:
-        """Return whether work may be held back for less than what is delayed."""
-        return self._delayed is not None and work.kind.delay < self._delayed[0].kind.delay
 
     def _look(self) -> None:
         with self._changed:
