@@ -153,7 +153,7 @@ def report(
         if "merging" in parts:
             found["merging"] = merging(roots, folder, seconds)
         # A small cache of latents, full before the overload, whose memory is to stay flat.
-        small_cache = {"ACPC_LATENT_CACHE_MIB": "4"}
+        small_cache = {"ACPC_CHECKPOINT_BUDGET_MIB": "64"}  # and 4 of latents
         with ServerProcess(*roots, folder / "state", environment=small_cache) as server:
             if "job" in parts:
                 found["job"] = beside_a_job(server.address, seconds)

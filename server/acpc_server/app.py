@@ -51,6 +51,8 @@ RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
 # What one interactive request may have encoded, views included, and predicted steps of one pool or
 # paired CEM run.
 MAX_FRAMES, MAX_PREDICTIONS = 1536, 2**21
+# Latents of recent requests, as a share of the bytes for weights: wide ones come with large models.
+LATENT_SHARE = 1 / 16
 UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
@@ -80,9 +82,9 @@ class Server:
         self.metrics = Metrics()
         self.access = options.access_control(settings, self.metrics)
         self.metrics.set_build(version=CODE_VERSION, torch=torch.__version__, device=name)
-        self._admission = Admission(settings.max_queue)
-        self._engine = self._start_engine()
+        self._admission = Admission(options.REQUESTS)
         budget = settings.checkpoint_budget_mib * MEBIBYTE
+        self._engine = self._start_engine(int(LATENT_SHARE * budget))
         self._checkpoints = CheckpointCache(
             settings.checkpoint_root,
             self._device,
@@ -111,7 +113,7 @@ class Server:
             lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
         )
 
-    def _start_engine(self) -> DeviceClient:
+    def _start_engine(self, latent_bytes: int) -> DeviceClient:
         settings = self._settings
         report_memory(self._device, self.metrics)
         engine = DeviceClient(
@@ -119,7 +121,7 @@ class Server:
             self.metrics,
             admission=self._admission,
             merge=settings.merge_requests,
-            latent_bytes=settings.latent_cache_mib * MEBIBYTE,
+            latent_bytes=latent_bytes,
             threads=torch.get_num_threads(),
             programs=options.programs(settings, self._device, self.metrics),
             on_failed=lambda why: self._watchdog.fail(why),  # noqa: PLW0108 - it is made later

@@ -42,7 +42,7 @@ def acpc_server(
 def serve(settings: Settings) -> None:
     """Run the server.
 
-    Every flag is also a variable, --max-queue being ACPC_MAX_QUEUE; flags win over variables.
+    Every flag is also a variable, --state-dir being ACPC_STATE_DIR; flags win over variables.
     """
     serve_until_stopped(settings)
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.engine import choose_device, device_name, self_test, software
-from acpc_server.models import CheckpointLimits, check_model, load_checkpoint
+from acpc_server.models import CheckpointLimits, check_model, load_checkpoint, serving_options
 from acpc_server.settings import MEBIBYTE
 
 
@@ -75,14 +75,9 @@ def doctor(
 
 def _look_at(folder: Path, weights: str, max_mib: int, conformance: bool) -> None:
     """Print what a checkpoint is; exit code 1 when it breaks a promise."""
-    model = load_checkpoint(
-        folder.parent,
-        folder.name,
-        weights,
-        device=torch.device("cpu"),
-        limits=CheckpointLimits(weights_bytes=max_mib * MEBIBYTE),
-    )
-    card = model.card
+    limits, cpu = CheckpointLimits(weights_bytes=max_mib * MEBIBYTE), torch.device("cpu")
+    model = load_checkpoint(folder.parent, folder.name, weights, device=cpu, limits=limits)
+    card, serving = model.card, serving_options(folder.parent, folder.name, limits)
     table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)
     for name, value in (
         ("family", card.family),
@@ -95,6 +90,7 @@ def _look_at(folder: Path, weights: str, max_mib: int, conformance: bool) -> Non
         ("parameters", f"{card.parameter_count:,}"),
         *((("proprioception width", card.proprio_dim),) if card.proprio_dim else ()),
         *((("tokens of a latent", card.latent_tokens),) if card.latent_tokens else ()),
+        *((f"serving.{name}", value) for name, value in serving),
     ):
         table.add_row(name, str(value))
     table.columns[1].overflow = "fold"  # a digest must not be cut

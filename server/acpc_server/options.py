@@ -21,6 +21,9 @@ log = structlog.get_logger("acpc.app")
 CONNECTION_STREAMS = 1024
 # Connections open at a time, and calls: waits, watches and streams too; and uploads of anchors.
 CONNECTIONS, CALLS, UPLOADS = 8192, 1024, 8
+# Interactive requests under way: calls that only read or wait find room while the device is full.
+# With deadlines fewer are admitted, as those that would be late are rejected.
+REQUESTS = CALLS // 4
 # What messages may take: those being received, at least two; those that open streams may send, at
 # least eight; and those of all calls that are being worked on, before another is read.
 RECEIVING_BYTES, STREAMING_BYTES, HELD_BYTES = 512 * MEBIBYTE, 1024 * MEBIBYTE, 1024 * MEBIBYTE
@@ -78,7 +81,6 @@ def limits(settings: Settings) -> dict[str, rpc.Limits]:
     places = {"calls": CALLS, "streams": max(8, STREAMING_BYTES // message), "uploads": UPLOADS}
     others = rpc.Limits(
         places,
-        per_caller=settings.max_calls_per_caller,
         slots=max(2, RECEIVING_BYTES // message),
         message_bytes=message,
         held_bytes=HELD_BYTES,

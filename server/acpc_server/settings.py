@@ -115,20 +115,14 @@ class Settings(BaseSettings):
     up and exits"""
     max_message_mib: int = Field(64, ge=1, le=1024)
     """largest message, MiB"""
-    max_calls_per_caller: int = Field(0, ge=0)
-    """calls of one caller under way; 0: as many as leave the others their share"""
-    max_queue: Count = 256
-    """interactive requests under way at a time; more are rejected"""
     compile: Literal["auto", "now", "off"] = "auto"
     """compile predictors' steps for the processor, in the background: those that come often, or
     all from the first call; needs a C++ compiler, and computes on a CPU alone"""
     merge_requests: bool = True
     """batch interactive requests that wait together into one device call"""
-    latent_cache_mib: int = Field(256, ge=0)
-    """cached latents of recent requests, MiB; 0 keeps none"""
     checkpoint_budget_mib: Count = 4096
     """weights kept on the device, MiB; least recently used go first, and a file that takes more
-    than half is not loaded"""
+    than half is not loaded; latents of recent requests take a sixteenth as much"""
     preload: str = ""
     """checkpoints to load before the server is ready, and to keep, as lewm,lewm-base; then their
     first calls wait for no file"""

@@ -75,7 +75,7 @@ def guarded(world: ServedWorld, tmp_path_factory: pytest.TempPathFactory) -> Ite
     keys = {role: create_key(path, f"{role}-only", role) for role in Role}
     state = tmp_path_factory.mktemp("state")
     with (
-        world.server(state, keys_file=path, max_calls_per_caller=3) as server,
+        world.server(state, keys_file=path) as server,
         grpc.insecure_channel(server.address) as channel,
     ):
         yield Guarded(server, channel, path, keys)
@@ -309,14 +309,15 @@ def test_a_server_that_is_open_on_purpose_starts(
         assert warned >= {"insecure", "metrics_open"} if insecure else "insecure" not in warned
 
 
-def test_a_caller_has_so_many_calls_under_way(guarded: Guarded) -> None:
-    key, over = guarded.new_key("narrow"), threading.Event()
+def test_a_caller_leaves_others_a_quarter_of_the_streams(guarded: Guarded) -> None:
+    """There are 16."""
+    key, over = guarded.new_key("greedy"), threading.Event()
     try:
-        held = [open_pairs(guarded, key, over) for _ in range(3)]
-        refused = call(guarded.channel, LIST, metadata=bearer(key))
-        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_CALLS")
+        held = [open_pairs(guarded, key, over) for _ in range(12)]
+        refused = wire.refusal(lambda: open_pairs(guarded, key, over))
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
         assert refused.retry_after
-        assert guarded.code(LIST, bearer(guarded.keys[Role.READ])) == "OK"
+        held += [open_pairs(guarded, guarded.keys[Role.COMPUTE], over) for _ in range(4)]
     finally:
         over.set()
-    assert [list(stream) for stream in held] == [[], [], []]
+    assert not any(list(stream) for stream in held)

@@ -57,5 +57,5 @@ def test_the_server_accepts_the_scoring_request_and_its_defaults_are_the_ones_st
 def test_every_default_in_the_guide_is_that_of_the_setting() -> None:
     rows = re.findall(r"^\| `ACPC_(\w+)` \| ([\d.]+) \|", TEXT, re.MULTILINE)
     stated = {name.lower(): float(value) for name, value in rows}
-    assert stated.keys() >= {"max_queue", "job_lease_seconds"}
+    assert stated.keys() >= {"max_message_mib", "job_lease_seconds"}
     assert stated == {name: float(Settings.model_fields[name].default) for name in stated}

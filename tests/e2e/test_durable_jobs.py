@@ -61,7 +61,7 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
 
 @pytest.fixture(scope="module")
 def server(faulty: FaultyWorld) -> Iterator[ServerProcess]:
-    with faulty.server("state", latent_cache_mib=0) as process:
+    with faulty.server("state") as process:
         yield process
         assert process.bugs() == []
 

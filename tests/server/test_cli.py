@@ -82,8 +82,10 @@ def test_a_folder_is_named_letter_by_letter(run: Run, tmp_path: Path) -> None:
 
 
 def test_an_accepted_checkpoint_is_shown_with_its_whole_digest(run: Run, checkpoint: Path) -> None:
+    (checkpoint / "acpc.json").write_text('{"serving": {"batch_delay_seconds": 0.125}}')
     shown = run("doctor", checkpoint)
     assert shown.returncode == 0
+    assert re.search(r"serving\.batch_delay_seconds\W+0\.125", shown.stdout)
     letters = "".join(c for c in shown.stdout if c.isalnum())
     card = load_checkpoint(checkpoint.parent, "model", device=torch.device("cpu")).card
     assert card.digest in letters.replace("imagesize", " ")

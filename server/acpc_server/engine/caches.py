@@ -27,8 +27,10 @@ from acpc_server.models import (
     list_others,
     load_checkpoint,
     read_content,
+    serving_options,
 )
 from acpc_server.observe import Metrics
+from acpc_server.scheduling import DEFAULT_SERVING, ServingOptions
 
 Key = tuple[str, str]
 _LEAST_DIGITS = 8
@@ -38,12 +40,13 @@ ENTRY_BYTES = 640
 
 @dataclass(frozen=True)
 class CachedCheckpoint:
-    """A frozen model and the files it came from."""
+    """A frozen model, the files it came from, and how they say that it is served."""
 
     name: str
     weights: str
     model: FrozenWorldModel
     stored: CheckpointEntry
+    serving: ServingOptions = DEFAULT_SERVING
 
     @property
     def held_bytes(self) -> int:
@@ -205,8 +208,9 @@ class CheckpointCache:
         model = load_checkpoint(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
+        serving = serving_options(self._root, stored.name, self._limits)
         self.metrics.checkpoint_load.observe(time.perf_counter() - started)
-        loaded = CachedCheckpoint(stored.name, stored.weights, model, stored)
+        loaded = CachedCheckpoint(stored.name, stored.weights, model, stored, serving)
         with self._lock:
             self._loaded[key] = loaded
             self._loaded.move_to_end(key)

@@ -68,7 +68,8 @@ def pool_work(
         context.price(calls)
         rows = (1 + len(opened.views)) * count
     shapes = moment.request.history.shape, candidates.shape
-    kind = CallKind("pool", moment.card.digest, moment.mode, shapes, most)
+    serving = moment.checkpoint.serving
+    kind = CallKind("pool", moment.card.digest, moment.mode, shapes, most, serving)
     return Work(kind, None, asked.measure, rows, drawing, asked.certificate)
 
 

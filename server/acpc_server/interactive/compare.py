@@ -117,9 +117,9 @@ class PairComparer:
             return PairComparison(tuple(results), receipt)
 
         shapes = history.shape, blocks.shape, () if future is None else future.shape
-        most = self._encoder.frames_per_call(model, history)
+        most, serving = self._encoder.frames_per_call(model, history), checkpoint.serving
         return Work(
-            CallKind("pair", model.card.digest, mode, shapes, most, merges=True),
+            CallKind("pair", model.card.digest, mode, shapes, most, serving, merges=True),
             _Pair(sources, blocks, weights),
             partial(self._measure, model, mode),
             rows=sources.frames,

@@ -33,7 +33,7 @@ class Part(BaseModel):
     partial: Literal[False] = Field(False, alias="_partial_")
 
 
-Config = TypeVar("Config", bound=Part)
+Config = TypeVar("Config", bound=BaseModel)
 
 
 def read_config(data: bytes, filename: str = CONFIG_NAME) -> JsonObject:

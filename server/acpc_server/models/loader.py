@@ -20,7 +20,14 @@ import torch
 from acpc.contract import WEIGHTS_SUFFIXES
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound, UnsafeCheckpoint
-from acpc_server.models.config import CONFIG_NAME, OPTIONS_NAME, JsonObject, bad_config, read_config
+from acpc_server.models.config import (
+    CONFIG_NAME,
+    OPTIONS_NAME,
+    JsonObject,
+    bad_config,
+    parse_config,
+    read_config,
+)
 from acpc_server.models.families import FAMILIES
 from acpc_server.models.folder import (
     DEFAULT_LIMITS,
@@ -34,8 +41,10 @@ from acpc_server.models.folder import (
 )
 from acpc_server.models.frozen import FrozenWorldModel
 from acpc_server.models.weights import StateReader, check_container
+from acpc_server.scheduling import ServingOptions
 
 ENTRY_POINT_GROUP = "acpc.model_families"
+SERVING = "serving"
 # Beyond every published model. A window's attention mask takes the square of its tokens in bytes,
 # and no weight need be as large, so parameters alone bound neither.
 MAX_IMAGE_SIZE, MAX_WINDOW_TOKENS = 4096, 2**14
@@ -90,11 +99,7 @@ def load_checkpoint(
         family = _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
-        options: JsonObject = {}
-        with suppress(NotFound):
-            options = read_config(
-                read_file(folder, OPTIONS_NAME, limits.config_bytes), OPTIONS_NAME
-            )
+        options, _ = _read_options(folder, limits)
     backbone = _read_backbone(root, options.get("backbone"), limits)
     state = StateReader(filename, data, config, options, backbone)
     model = family.build(config, state, device=device, limits=limits)
@@ -106,6 +111,23 @@ def load_checkpoint(
             f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
         )
     return model
+
+
+def serving_options(
+    root: Path, name: str, limits: CheckpointLimits = DEFAULT_LIMITS
+) -> ServingOptions:
+    """Read how a checkpoint is served; raises as :func:`load_checkpoint`."""
+    with open_folder(root, name) as folder:
+        return _read_options(folder, limits)[1]
+
+
+def _read_options(folder: int, limits: CheckpointLimits) -> tuple[JsonObject, ServingOptions]:
+    """Read ``acpc.json``: what is the family's, which enters the digest, and what is not."""
+    options: JsonObject = {}
+    with suppress(NotFound):
+        options = read_config(read_file(folder, OPTIONS_NAME, limits.config_bytes), OPTIONS_NAME)
+    section = options.pop(SERVING, {})
+    return options, parse_config(ServingOptions, section, SERVING, filename=OPTIONS_NAME)
 
 
 @lru_cache(1 << 14)

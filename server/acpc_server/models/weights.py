@@ -51,8 +51,9 @@ LFS_POINTER = b"version https://git-lfs"
 class StateReader:
     """Reads one weights file's state dict for the builder of a model family.
 
-    The digest covers ``config`` and ``options``, the trees of ``config.json`` and ``acpc.json``
-    beside it. ``backbone`` reads another file, whose tensors become ``backbone.*``.
+    The digest covers ``config`` and ``options``, the trees of ``config.json`` and of what
+    ``acpc.json`` beside it says of the model. ``backbone`` reads another file, whose tensors become
+    ``backbone.*``.
     """
 
     filename: str

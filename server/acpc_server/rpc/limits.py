@@ -47,10 +47,10 @@ class ReadLimit:
 
 
 class Places:
-    """Places that callers hold, one of them at most ``each``."""
+    """Places that callers hold, one of them at most ``each``: what leaves the others theirs."""
 
-    def __init__(self, total: int, each: int = 0) -> None:
-        self.total, self.each, self.used = total, each or most_of_one(total), 0
+    def __init__(self, total: int) -> None:
+        self.total, self.each, self.used = total, most_of_one(total), 0
         self.of: Counter[str] = Counter()
 
     def has_room(self, caller: str) -> bool:
@@ -76,7 +76,6 @@ class Limits:
     Args:
         places: What the server gives in all, by what it is: ``calls`` above all. A limit that is
             reached is RESOURCE_EXHAUSTED with the reason TOO_MANY_CALLS and so on.
-        per_caller: Calls that one caller may have under way; 0: three quarters of all.
         slots: Messages being received at a time, of one caller at most half as many.
         message_bytes: What a message may take; while it is received twice as much.
         held_bytes: What the messages of all calls under way may take before no other is read.
@@ -88,7 +87,6 @@ class Limits:
         self,
         places: Mapping[str, int],
         *,
-        per_caller: int = 0,
         slots: int = 4,
         message_bytes: int = 0,
         held_bytes: int = 2**40,
@@ -97,10 +95,7 @@ class Limits:
     ) -> None:
         self.limit = limit
         self.held_bytes = 0
-        self._places = {
-            name: Places(total, per_caller if name == "calls" else 0)
-            for name, total in places.items()
-        }
+        self._places = {name: Places(total) for name, total in places.items()}
         self._message_bytes, self._most_bytes = message_bytes, held_bytes
         self._grace = grace
         self._slots, self._each = asyncio.Semaphore(slots), max(1, slots // 2)

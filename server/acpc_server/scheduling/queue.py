@@ -23,14 +23,15 @@ from acpc_server.errors import (
 from acpc_server.observe import Metrics
 from acpc_server.scheduling.admission import RETRY_SECONDS, Admission
 from acpc_server.scheduling.context import Priority, RequestContext
+from acpc_server.scheduling.serving_options import DEFAULT_SERVING, ServingOptions
 from acpc_server.scheduling.turns import Turns
 
 T = TypeVar("T")
 # A job's work that has waited this long goes next, so that jobs progress under steady load.
 MAX_JOB_WAIT = 0.5
-# While other requests are under way, a call that they may join is delayed: until none has come for
-# the first of these seconds, and never longer than the second.
-MAX_ARRIVAL_GAP, MAX_QUEUE_DELAY = 0.004, 0.02
+# While other requests are under way, a call that they may join is delayed: for as long as its
+# checkpoint's options say, or until none has come for this share of that.
+ARRIVAL_GAP = 0.2
 # Answers of a shared call that an event loop writes before it looks for what else has come.
 SETTLED = 4
 
@@ -45,6 +46,7 @@ class CallKind:
         mode: Numeric mode of the model.
         shapes: Of the arrays of a request.
         max_rows: Rows of a call.
+        serving: Of the checkpoint.
     """
 
     primitive: str
@@ -52,7 +54,13 @@ class CallKind:
     mode: NumericMode | None = None
     shapes: tuple[tuple[int, ...], ...] = ()
     max_rows: int = 2**31
+    serving: ServingOptions = DEFAULT_SERVING
     merges: bool = False
+
+    @property
+    def delay(self) -> float:
+        """Seconds that its calls may be held back."""
+        return self.serving.batch_delay_seconds
 
 
 @dataclass(eq=False)
@@ -117,7 +125,8 @@ class DeviceQueue:
             line.add(context.caller, work)
             self._depths[context.priority].set(len(line))
             # Each time that the device's thread wakes it takes the interpreter from the others.
-            if self._delayed is None or self._is_complete():
+            delayed = self._delayed
+            if not delayed or work.kind.delay < delayed[0].kind.delay or self._is_complete():
                 self._changed.notify()
         return work.future
 
@@ -177,11 +186,16 @@ class DeviceQueue:
             self._changed.wait()
 
     def _delay(self, first: Work[Any], line: Turns[Work[Any]]) -> None:
-        """Wait for requests under preparation: together they take little longer than one."""
+        """Wait for requests under preparation: together they take little longer than one.
+
+        What waits in line meanwhile, of any kind, is not held back for longer than it may be.
+        """
         begun, self._delayed = time.perf_counter(), (first, line)
         while not self._is_complete():
             latest = max((work.queued_at for work in line), default=begun)
-            ends = min(max(begun, latest) + MAX_ARRIVAL_GAP, begun + MAX_QUEUE_DELAY)
+            ends = max(begun, latest) + ARRIVAL_GAP * first.kind.delay
+            for work in (first, *line):
+                ends = min(ends, max(begun, work.queued_at) + work.kind.delay)
             if (left := ends - time.perf_counter()) <= 0:
                 break
             self._changed.wait(left)

@@ -1,10 +1,13 @@
 """Pairs that share a device call are answered as they are alone, and fail alone."""
 
+import json
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,11 +26,15 @@ from acpc.contract import (
     Registered,
     Resize,
 )
+from acpc_server.engine import CheckpointCache, DeviceClient
 from acpc_server.errors import AcpcError, Cancelled, FailedPrecondition, InvalidArgument
-from acpc_server.models import FrozenJepa, FrozenNetwork
+from acpc_server.interactive import PairComparer
+from acpc_server.models import DEFAULT_LIMITS, FrozenJepa, FrozenNetwork
+from acpc_server.observe import Metrics
 from acpc_server.perturb import perturbation
-from acpc_server.scheduling import Priority, RequestContext
+from acpc_server.scheduling import Admission, Priority, RequestContext
 from planning_world import (
+    CPU,
     SEEDS,
     SIDE,
     WIDTH,
@@ -39,6 +46,7 @@ from planning_world import (
     pair,
     pool,
 )
+from public_checkpoint import public_config, write_checkpoint
 from pydantic import BaseModel
 from shared_call import calls, together
 
@@ -247,3 +255,25 @@ def test_reduced_weights_are_cast_in_no_device_call(
     world.compare(pair(numeric_mode=mode), model=SEEDS[1])
     world.prepare(moment(numeric_mode=mode), model=SEEDS[2])
     assert threads == [threading.current_thread().name] * 4
+
+
+def test_a_pair_is_held_back_for_others_as_its_checkpoint_says(tmp_path: Path) -> None:
+    """While another is under way: for a fifth of its seconds, as none joins; for none, not."""
+    admission, metrics, took = Admission(), Metrics(), dict[float, float]()
+    engine = DeviceClient(CPU, metrics, admission=admission)
+    cache = CheckpointCache(tmp_path, CPU, metrics, limits=DEFAULT_LIMITS, budget_bytes=2**30)
+    comparer = PairComparer(engine, max_frames=1000)
+    folder = write_checkpoint(tmp_path / "m0", public_config("shallow"))
+    comparer.compare(cache.get("m0"), pair(), context())  # the first prepares
+    with admission.request("Plan", context()), admission.request("Plan", context()):
+        for seconds in (1.0, 0.0):
+            serving = {"batch_delay_seconds": seconds}
+            (folder / "acpc.json").write_text(json.dumps({"serving": serving}))
+            loaded, tries = cache.get("m0"), list[float]()
+            for seed in range(5):
+                begun = time.perf_counter()
+                comparer.compare(loaded, pair(seed), context())
+                tries.append(time.perf_counter() - begun)
+            took[seconds] = min(tries)
+    engine.close()
+    assert took[1.0] >= 0.2 > took[0.0]

@@ -9,9 +9,16 @@ from pathlib import Path
 import pytest
 import safetensors.torch
 import torch
-from acpc_server.errors import FailedPrecondition, NotFound
-from acpc_server.models import ModelCard, list_checkpoints, list_others, load_checkpoint
+from acpc_server.errors import FailedPrecondition, NotFound, UnsafeCheckpoint
+from acpc_server.models import (
+    ModelCard,
+    list_checkpoints,
+    list_others,
+    load_checkpoint,
+    serving_options,
+)
 from acpc_server.models.folder import find_checkpoint
+from acpc_server.scheduling import ServingOptions
 from public_checkpoint import (
     Config,
     public_config,
@@ -178,6 +185,32 @@ def test_digest_ignores_the_container_and_the_order_of_keys(tmp_path: Path) -> N
     for name, text in (("config.json", turned), ("acpc.json", "{}")):
         (folder / name).write_text(text, encoding="utf-8-sig")
     assert card(tmp_path).digest == reference
+
+
+def test_how_a_checkpoint_is_served_is_read_and_is_no_part_of_its_digests(tmp_path: Path) -> None:
+    folder = write_checkpoint(tmp_path / "run")
+    known = card(tmp_path)
+    assert serving_options(tmp_path, "run") == ServingOptions()
+    (folder / "acpc.json").write_text('{"serving": {"batch_delay_seconds": 0}}')
+    assert card(tmp_path) == known
+    assert serving_options(tmp_path, "run") == ServingOptions(batch_delay_seconds=0)
+
+
+@pytest.mark.parametrize(
+    ("serving", "words"),
+    [
+        ('{"batch_delay_seconds": 1.5}', r"\.batch_delay_seconds: .* or equal to 1, found 1\.5"),
+        ('{"batch_delay_seconds": -1}', r"\.batch_delay_seconds: .* or equal to 0, found -1"),
+        ('{"batch_delay_seconds": "0"}', r"\.batch_delay_seconds: .* valid number, found '0'"),
+        ('{"batch_delay": 0}', r"\.batch_delay: unknown key \(value 0\)"),
+        ("3", ": .* valid dictionary .*, found 3"),
+    ],
+)
+def test_a_bad_serving_option_is_named(tmp_path: Path, serving: str, words: str) -> None:
+    (write_checkpoint(tmp_path / "run") / "acpc.json").write_text(f'{{"serving": {serving}}}')
+    for read in (card, lambda root: serving_options(root, "run")):
+        with pytest.raises(UnsafeCheckpoint, match=rf"acpc\.json: serving{words}"):
+            read(tmp_path)
 
 
 def test_one_model_has_one_digest_whatever_files_hold_it(tmp_path: Path) -> None:

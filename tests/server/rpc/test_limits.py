@@ -35,15 +35,15 @@ def reason(limits: Limits, caller: str, *what: str) -> str:
 
 
 def test_a_caller_is_rejected_above_its_calls_and_others_are_not() -> None:
-    limits = Limits({CALLS: 40}, per_caller=2)
-    with entered(limits, "a", CALLS), entered(limits, "a", CALLS, STREAMS):
+    limits = Limits({CALLS: 4})
+    with entered(limits, "a", CALLS), entered(limits, "a", CALLS), entered(limits, "a", CALLS):
         assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
         assert reason(limits, "b", CALLS) == ""
     assert reason(limits, "a", CALLS) == ""
 
 
 def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
-    limits = Limits({CALLS: 40, STREAMS: 1}, per_caller=2)
+    limits = Limits({CALLS: 4, STREAMS: 1})
     with entered(limits, "a", CALLS, STREAMS):
         for _ in range(3):
             with pytest.raises(ResourceExhausted, match="1 streams under way, 1 of this caller"):

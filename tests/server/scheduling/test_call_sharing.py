@@ -1,6 +1,7 @@
 """Callers take turns, and alike requests share a call, which waits for those under way alone."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -14,14 +15,15 @@ from acpc_server.scheduling import (
     DeviceQueue,
     Priority,
     RequestContext,
+    ServingOptions,
     Turns,
     Work,
     settle,
 )
 
 INTERACTIVE, JOB = Priority.INTERACTIVE, Priority.JOB
-# Longer than any test waits, and long enough to see that something is delayed.
-EVER, SOON, A_WHILE = 60.0, 10.0, 0.05
+# Longer than any test waits, a fifth of it too, and long enough to see that something is delayed.
+EVER, SOON, A_WHILE = 300.0, 10.0, 0.05
 
 
 class Line:
@@ -66,13 +68,6 @@ def line() -> Iterator[Line]:
         made.queue.close()
 
 
-@pytest.fixture
-def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing but an event ends a delay."""
-    for name in ("MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY", "MAX_JOB_WAIT"):
-        monkeypatch.setattr(f"acpc_server.scheduling.queue.{name}", EVER)
-
-
 def chunk(
     priority: Priority = INTERACTIVE,
     *,
@@ -80,10 +75,12 @@ def chunk(
     kind: str = "kind",
     mergeable: bool = True,
     max_rows: int = 8,
+    delay: float = EVER,
 ) -> Work[None]:
-    work: Work[None] = Work(
-        CallKind("pair", kind, max_rows=max_rows, merges=mergeable), None, lambda _, __: [], 1
-    )
+    """Work of one row; nothing but an event ends its delay, which is longer than options take."""
+    serving = ServingOptions.model_construct(batch_delay_seconds=delay)
+    device_call = CallKind("pair", kind, max_rows=max_rows, merges=mergeable, serving=serving)
+    work: Work[None] = Work(device_call, None, lambda _, __: [], 1)
     work.context = RequestContext(priority, caller=caller)
     return work
 
@@ -96,7 +93,6 @@ def test_chunks_of_one_caller_or_of_many_share_a_call(line: Line, callers: str) 
     assert line.take().result(SOON) == [other]
 
 
-@pytest.mark.usefixtures("no_limits")
 def test_what_is_under_way_joins_until_the_call_is_full(line: Line) -> None:
     chunks = [chunk(max_rows=3) for _ in range(4)]
     line.begin(8)
@@ -112,7 +108,6 @@ def test_no_more_share_a_call_than_its_rows(line: Line) -> None:
     assert [line.take().result(SOON) for _ in range(2)] == [chunks[:3], chunks[3:]]
 
 
-@pytest.mark.usefixtures("no_limits")
 def test_nothing_is_delayed_for_its_own_request_or_where_it_cannot_be_shared(line: Line) -> None:
     line.begin(1)
     line.put(own := chunk())
@@ -129,7 +124,6 @@ ENDS: dict[str, Callable[[Line], object]] = {
 }
 
 
-@pytest.mark.usefixtures("no_limits")
 @pytest.mark.parametrize("case", ENDS)
 def test_a_call_is_delayed_until(line: Line, case: str) -> None:
     line.begin(8)
@@ -138,16 +132,43 @@ def test_a_call_is_delayed_until(line: Line, case: str) -> None:
     assert taken.result(SOON) == [waiting]
 
 
-@pytest.mark.usefixtures("no_limits")
-@pytest.mark.parametrize("limit", ["MAX_ARRIVAL_GAP", "MAX_QUEUE_DELAY"])
-def test_nothing_is_delayed_for_long(
-    line: Line, monkeypatch: pytest.MonkeyPatch, limit: str
-) -> None:
-    """Each limit alone is enough."""
-    monkeypatch.setattr(f"acpc_server.scheduling.queue.{limit}", 0.01)
+def test_a_call_that_nobody_joins_is_delayed_for_a_fifth_of_the_time(line: Line) -> None:
     line.begin(8)
-    line.put(waiting := chunk())
-    assert line.take().result(SOON) == [waiting]
+    line.put(waiting := chunk(delay=2.5))
+    assert line.take().result(2.0) == [waiting]
+
+
+def test_a_call_is_delayed_for_no_longer_however_many_join(line: Line) -> None:
+    line.begin(150)
+    line.put(chunk(delay=0.25, max_rows=200))
+    taken, ends = line.take(), time.monotonic() + 2.0
+    while not taken.done() and time.monotonic() < ends:
+        line.put(chunk(delay=0.25, max_rows=200))
+        time.sleep(0.02)
+    assert taken.done()
+
+
+def test_a_checkpoint_whose_calls_are_not_to_be_held_back(line: Line) -> None:
+    """The shortest of many tries is far below the least delay by default."""
+    line.begin(8)
+    tries = []
+    for _ in range(20):
+        line.put(chunk(delay=0.0))
+        begun = time.perf_counter()
+        line.queue.take()
+        tries.append(time.perf_counter() - begun)
+    assert min(tries) < 0.2 * ServingOptions().batch_delay_seconds
+
+
+@pytest.mark.parametrize("delay", [0.0, 0.05])
+def test_what_waits_behind_a_delayed_call_is_not_held_back_for_longer_than_its_own(
+    line: Line, delay: float
+) -> None:
+    line.begin(8)
+    taken = line.delayed(first := chunk())
+    line.put(other := chunk(kind="other", mergeable=False, delay=delay))
+    assert taken.result(SOON) == [first]
+    assert line.take().result(SOON) == [other]
 
 
 def test_jobs_of_several_callers_take_turns_and_share_nothing(line: Line) -> None:
