@@ -62,28 +62,10 @@ class HistoryEncoder:
         its distinct views follow it then. ``proprio`` is that of both, if any.
         Raises InvalidArgument: Too many frames.
         """
-        applied = applied_to(views)
-        each = len(history) * applied.history + applied.goal  # frames of a view
-        if isinstance(views, PerturbationSet):
-            field = "perturbations.draws"
-            pixels = math.prod(input_size(history.shape, model.card.image_size))
-            largest = len(history) if applied.history else 1
-            check_drawing(largest, pixels, "perturbations.specs[0]")
-        else:
-            field = "explicit_views.shape"
-        rows = view_rows(views)
+        rows, applied = view_rows(views), applied_to(views)
         first = {row: view for view, row in reversed(rows)}
         distinct = [first[row] for row in range(len(first))]
-        beside, drawn = 0 if extra is None else len(extra), len(distinct) * each
-        if drawn + beside > self._max_frames:
-            raise InvalidArgument(
-                "observed_future.shape" if beside > drawn else field,
-                f"{len(distinct)} views of {each} frames and {beside} frames beside them are "
-                f"{drawn + beside} frames, over the limit of {self._max_frames}; split the request",
-                reason="TOO_MANY_FRAMES",
-            )
-        what = "the history, its views and what is beside"
-        check_latents(self._engine, model, mode, len(history) + drawn + beside, field, what)
+        self._check_size(model, history, views, extra, mode, len(distinct))
         clean = FrameSource(history)
         frames_beside = [] if extra is None else [FrameSource(frame[None]) for frame in extra]
         if isinstance(views, PerturbationSet):
@@ -106,6 +88,36 @@ class HistoryEncoder:
             rows,
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
+
+    def _check_size(
+        self,
+        model: FrozenWorldModel,
+        history: np.ndarray,
+        views: Views,
+        extra: np.ndarray | None,
+        mode: NumericMode,
+        count: int,
+    ) -> None:
+        """Raise InvalidArgument where ``count`` views, and what is beside, are too much."""
+        applied = applied_to(views)
+        each = len(history) * applied.history + applied.goal  # frames of a view
+        if isinstance(views, PerturbationSet):
+            field = "perturbations.draws"
+            pixels = math.prod(input_size(history.shape, model.card.image_size))
+            largest = len(history) if applied.history else 1
+            check_drawing(largest, pixels, "perturbations.specs[0]")
+        else:
+            field = "explicit_views.shape"
+        beside, drawn = 0 if extra is None else len(extra), count * each
+        if drawn + beside > self._max_frames:
+            raise InvalidArgument(
+                "observed_future.shape" if beside > drawn else field,
+                f"{count} views of {each} frames and {beside} frames beside them are "
+                f"{drawn + beside} frames, over the limit of {self._max_frames}; split the request",
+                reason="TOO_MANY_FRAMES",
+            )
+        what = "the history, its views and what is beside"
+        check_latents(self._engine, model, mode, len(history) + drawn + beside, field, what)
 
     def frames_per_call(self, model: FrozenWorldModel, pixels: np.ndarray) -> int:
         """Return how many frames as large as ``pixels`` (n, height, width, 3) a call takes."""
