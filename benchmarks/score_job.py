@@ -100,8 +100,9 @@ def straightforward_path(model: FrozenWorldModel, anchors: Anchors, batch: int) 
         latents = torch.cat([model.encode(part.to(model.device)) for part in parts])
         return latents.reshape(*windows.shape[:2], -1)
 
-    windows = to_model_input(torch.from_numpy(anchors.frames).flatten(0, 1), size)
-    windows = windows.reshape(*anchors.frames.shape[:2], *windows.shape[1:])
+    frames = anchors.read_frames(0, anchors.count)
+    windows = to_model_input(torch.from_numpy(frames).flatten(0, 1), size)
+    windows = windows.reshape(*frames.shape[:2], *windows.shape[1:])
     clean = encode(windows)
     moves = screening.transitions(clean[:, HISTORY - 1 :].cpu())
     scale = screening.motion_scale(moves)
@@ -133,7 +134,7 @@ def straightforward_path(model: FrozenWorldModel, anchors: Anchors, batch: int) 
 def count_flops(model: FrozenWorldModel, anchors: Anchors) -> dict[str, float]:
     """FLOPs of one encoded frame and one rollout; attention is spelled out to be counted."""
     size = model.card.image_size
-    frames = to_model_input(torch.from_numpy(anchors.frames[0, :2]), size).to(model.device)
+    frames = to_model_input(torch.from_numpy(anchors.read_frames(0, 1)[0, :2]), size).to(model.device)
     counts = {}
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         latents = model.encode(frames)
