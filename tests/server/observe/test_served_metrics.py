@@ -221,7 +221,7 @@ def test_verdicts_of_several_severities_stand_beside_each_other() -> None:
     metrics = Metrics()
     for step in range(MAX_NAMES + 2):
         name = f"gaussian_noise:{step / 100:g}"
-        metrics.record_verdict("model", name, "passed", ir_relative=step, sr=1.0, skill=0.1)
+        metrics.record_verdict("model", name, "passed", {"ir_relative": step, "sr": 1.0})
     asked = {"checkpoint": "model", "perturbation": "gaussian_noise:0.06"}
     for name, wanted in (("relative_ir", 6), ("sr", 1)):
         assert metrics.registry.get_sample_value(f"acpc_verdict_{name}", asked) == wanted

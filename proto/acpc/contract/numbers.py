@@ -1,0 +1,105 @@
+"""Declares each number of a score once: for terminals, files, reports, trackers and Prometheus."""
+
+from __future__ import annotations
+
+import enum
+from typing import NamedTuple
+
+
+class Group(enum.IntEnum):
+    """What a number is about; people read numbers in this order, files have them as declared."""
+
+    SCREEN = 0
+    MEASURED = 1
+    ANCHORS = 2
+
+
+class Place(enum.IntEnum):
+    """Whether a table has a number: not at all, behind the others or with ``-o wide``, always."""
+
+    NONE = 0
+    WIDE = 1
+    FIRST = 2
+
+
+class Gauge(NamedTuple):
+    """The Prometheus gauge that keeps a number of the newest verdict.
+
+    Attributes:
+        name: Of the series, which begins with ``acpc_verdict_``.
+        text: What it means.
+        by_shift: Whether it differs between the shifts of one checkpoint.
+    """
+
+    name: str
+    text: str
+    by_shift: bool = True
+
+
+class Number(NamedTuple):
+    """A number of a score, and where it is found and shown.
+
+    Attributes:
+        name: Of the attribute, and of the column in files and data frames.
+        title: What people read; empty: files alone have it.
+        spec: Format for people, for example ``.3f``.
+        hint: What it means, where the title does not say it.
+        of: The part of a score that has it, ``checkpoint`` or ``verdict``.
+        group: What it is about.
+        rare: Whether the table of one score has it with ``-o wide`` alone.
+        listing: In a list of scores, a row each.
+        report: In the report's table of verdicts.
+        paired: Whether files hold the reference's, too.
+        tracked: Whether ``Score.metrics()`` has it, with its interval.
+        gauge: Which Prometheus series keeps it; None: none.
+    """
+
+    name: str
+    title: str = ""
+    spec: str = ""
+    hint: str = ""
+    of: str = "checkpoint"
+    group: Group = Group.MEASURED
+    rare: bool = False
+    listing: Place = Place.NONE
+    report: Place = Place.WIDE
+    paired: bool = False
+    tracked: bool = False
+    gauge: Gauge | None = None
+
+
+NUMBERS = {number.name: number for number in (
+    Number("ir_raw", "raw IR", ".3f", paired=True, tracked=True),
+    Number("rounding_floor", "rounding floor", ".1g",
+           "below it raw IR has fewer than two digits", rare=True, paired=True),
+    Number("ir_relative", "relative IR", ".3f", of="verdict", group=Group.SCREEN,
+           listing=Place.FIRST, report=Place.FIRST, tracked=True, gauge=Gauge(
+               "acpc_verdict_relative_ir",
+               "IR relative to the reference, of the newest verdict under a perturbation.")),
+    Number("sr", "SR", ".3f", group=Group.SCREEN, listing=Place.FIRST, report=Place.FIRST,
+           paired=True, tracked=True, gauge=Gauge(
+               "acpc_verdict_sr",
+               "SR of the newest verdict on a checkpoint under a perturbation.")),
+    Number("score", "S", "+.2f", of="verdict", group=Group.SCREEN, report=Place.FIRST,
+           tracked=True),
+    Number("delta_score", "delta S", "+.2f", of="verdict", group=Group.SCREEN, rare=True),
+    Number("skill", "skill", ".2f", "error of clean predictions over that of standing still",
+           listing=Place.WIDE, report=Place.FIRST, tracked=True, gauge=Gauge(
+               "acpc_verdict_skill",
+               "Clean prediction error over that of standing still, of the newest verdict on a "
+               "checkpoint: 1 and above predicts nothing.", by_shift=False)),
+    Number("anchors", "anchors", group=Group.ANCHORS, report=Place.NONE),
+    Number("eligible", "eligible", "d", "anchors that count for SR, of all",
+           group=Group.ANCHORS, rare=True),
+    Number("skipped", group=Group.ANCHORS, report=Place.NONE),
+    Number("median_latent_distance", "latent distance", ".3g",
+           "median latent distance; near zero: collapse", group=Group.ANCHORS),
+    Number("different_label_distance", group=Group.ANCHORS, report=Place.NONE),
+)}  # fmt: skip
+"""Every number of a score by its name."""
+TITLES = {
+    number.name: number.title
+    for number in sorted(NUMBERS.values(), key=lambda number: number.group)
+    if number.title
+}
+"""What people read for a score's numbers: in its table, in comparisons, limits and sweeps."""
