@@ -118,18 +118,13 @@ def anchors_at(
     )
 
 
-@dataclass(frozen=True)
-class ReferenceScore:
+@dataclass(frozen=True, kw_only=True)
+class ReferenceScore(metrics.Side):
     """One checkpoint's measurements; distances are NaN, and partners -1, where skipped."""
 
-    ir_raw: float
-    sr: float
-    median_latent_distance: float
     radius: list[float]
     motion_scale: list[float]
-    distance: list[float]
     partner: list[int]
-    draw_radius: list[list[float]]
     step_radius: list[list[float]]
     summaries: dict[tuple[int, float], float]
 
@@ -200,16 +195,15 @@ def score(
         blocks = np.concatenate([before, anchors.blocks[i][history - 1 :]])
         partner = model.rollout(clean[j][:history], blocks)
         distances.append(metrics.different_state_distance(rollouts[i], partner, alphas, scales[i]))
-    ir_raw = raw_ir(table, quantile)
     summaries = {}
     for steps in {*extra_horizons, horizon}:
         own = table if steps == horizon else radii(steps, metrics.uniform(steps))
         for q in {*extra_quantiles, quantile}:
             summaries[steps, q] = raw_ir(own, q)
     return ReferenceScore(
-        ir_raw=ir_raw,
-        sr=metrics.separation_rate(distances, ir_raw, margin),
-        median_latent_distance=metrics.median_latent_distance([rows[-1] for rows in clean]),
+        latents=[rows[-1] for rows in clean],
+        quantile=quantile,
+        margin=margin,
         radius=[sum(row) / len(row) for row in table],
         motion_scale=scales,
         distance=distances,
