@@ -153,21 +153,11 @@ def median_latent_distance(latents: ArrayLike) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Side:
-    """What the numbers of one checkpoint are made of.
+    """What the numbers of one checkpoint are made of, anchor by anchor, and its thresholds."""
 
-    Attributes:
-        draw_radius: R_i^(m) of each anchor and draw.
-        distance: D_i of each anchor; NaN where skipped.
-        latents: Of each anchor's last observed frame.
-        quantile: Of raw IR.
-        margin: Of SR.
-        t_ir: Threshold of relative IR.
-        t_sr: Threshold of SR.
-    """
-
-    draw_radius: Sequence[Sequence[float]]
-    distance: Sequence[float]
-    latents: ArrayLike
+    draw_radius: Sequence[Sequence[float]]  # R_i^(m)
+    distance: Sequence[float]  # NaN where skipped
+    latents: ArrayLike  # of the last observed frame
     quantile: float = 0.90
     margin: float = 0.10
     t_ir: float = 0.30

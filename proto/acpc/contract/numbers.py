@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import enum
+from enum import IntEnum
 from typing import NamedTuple
 
 
-class Group(enum.IntEnum):
-    """What a number is about; people read numbers in this order, files have them as declared."""
+class Group(IntEnum):
+    """What a number is about: people read numbers in this order, files have them as declared."""
 
     SCREEN = 0
     MEASURED = 1
     ANCHORS = 2
 
 
-class Place(enum.IntEnum):
-    """Whether a table has a number: not at all, behind the others or with ``-o wide``, always."""
+class Place(IntEnum):
+    """Whether a table has a number: not at all; with ``-o wide``, or behind the others; always."""
 
     NONE = 0
     WIDE = 1
@@ -23,48 +23,27 @@ class Place(enum.IntEnum):
 
 
 class Gauge(NamedTuple):
-    """The Prometheus gauge that keeps a number of the newest verdict.
-
-    Attributes:
-        name: Of the series, which begins with ``acpc_verdict_``.
-        text: What it means.
-        by_shift: Whether it differs between the shifts of one checkpoint.
-    """
+    """The Prometheus series ``acpc_verdict_*`` that keeps a number of the newest verdict."""
 
     name: str
     text: str
-    by_shift: bool = True
+    by_shift: bool = True  # of each shift, or once of a checkpoint
 
 
 class Number(NamedTuple):
-    """A number of a score, and where it is found and shown.
+    """A number of a score, and where it is found and shown."""
 
-    Attributes:
-        name: Of the attribute, and of the column in files and data frames.
-        title: What people read; empty: files alone have it.
-        spec: Format for people, for example ``.3f``.
-        hint: What it means, where the title does not say it.
-        of: The part of a score that has it, ``checkpoint`` or ``verdict``.
-        group: What it is about.
-        rare: Whether the table of one score has it with ``-o wide`` alone.
-        listing: In a list of scores, a row each.
-        report: In the report's table of verdicts.
-        paired: Whether files hold the reference's, too.
-        tracked: Whether ``Score.metrics()`` has it, with its interval.
-        gauge: Which Prometheus series keeps it; None: none.
-    """
-
-    name: str
-    title: str = ""
-    spec: str = ""
-    hint: str = ""
-    of: str = "checkpoint"
+    name: str  # of the attribute, and of the column in files and data frames
+    title: str = ""  # what people read; empty: files alone have it
+    spec: str = ""  # format for people
+    hint: str = ""  # what it means, where the title does not say it
+    of: str = "checkpoint"  # the part of a score that has it; or "verdict"
     group: Group = Group.MEASURED
-    rare: bool = False
-    listing: Place = Place.NONE
-    report: Place = Place.WIDE
-    paired: bool = False
-    tracked: bool = False
+    rare: bool = False  # whether the table of one score has it with ``-o wide`` alone
+    listing: Place = Place.NONE  # in a table with a row for each score
+    report: Place = Place.WIDE  # in the report's table of verdicts
+    paired: bool = False  # whether files hold the reference's, too
+    tracked: bool = False  # whether ``Score.metrics()`` has it, with its interval
     gauge: Gauge | None = None
 
 
