@@ -164,8 +164,12 @@ class Side:
     t_sr: float = 0.95
 
     @property
+    def means(self) -> list[float]:
+        return [sum(row) / len(row) for row in self.draw_radius]
+
+    @property
     def ir_raw(self) -> float:
-        return invariance_radius([sum(row) / len(row) for row in self.draw_radius], self.quantile)
+        return invariance_radius(self.means, self.quantile)
 
     @property
     def sr(self) -> float:
