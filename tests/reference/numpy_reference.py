@@ -72,6 +72,10 @@ def mean_radius(draw_acpc: Sequence[float], scale: float) -> float:
     return sum(value / (scale + 1e-8) for value in draw_acpc) / len(draw_acpc)
 
 
+def means(draw_radius: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(row) / len(row) for row in draw_radius]
+
+
 def invariance_radius(radii: Sequence[float], q: float = 0.90) -> float:
     """Eq. ir-raw from one mean radius per anchor."""
     return quantile(radii, q)
@@ -164,12 +168,8 @@ class Side:
     t_sr: float = 0.95
 
     @property
-    def means(self) -> list[float]:
-        return [sum(row) / len(row) for row in self.draw_radius]
-
-    @property
     def ir_raw(self) -> float:
-        return invariance_radius(self.means, self.quantile)
+        return invariance_radius(means(self.draw_radius), self.quantile)
 
     @property
     def sr(self) -> float:

@@ -176,9 +176,6 @@ def score(
             )
         return table
 
-    def raw_ir(table: list[list[float]], q: float) -> float:
-        return metrics.invariance_radius([sum(row) / len(row) for row in table], q)
-
     table = radii(horizon, alphas)
     scales = [metrics.motion_scale(latents[history - 1 :]) for latents in clean]
     pushed = []
@@ -199,12 +196,12 @@ def score(
     for steps in {*extra_horizons, horizon}:
         own = table if steps == horizon else radii(steps, metrics.uniform(steps))
         for q in {*extra_quantiles, quantile}:
-            summaries[steps, q] = raw_ir(own, q)
+            summaries[steps, q] = metrics.invariance_radius(metrics.means(own), q)
     return ReferenceScore(
         latents=[rows[-1] for rows in clean],
         quantile=quantile,
         margin=margin,
-        radius=[sum(row) / len(row) for row in table],
+        radius=metrics.means(table),
         motion_scale=scales,
         distance=distances,
         partner=partners,

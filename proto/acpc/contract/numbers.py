@@ -5,21 +5,10 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple
 
-
-class Group(IntEnum):
-    """What a number is about: people read numbers in this order, files have them as declared."""
-
-    SCREEN = 0
-    MEASURED = 1
-    ANCHORS = 2
-
-
-class Place(IntEnum):
-    """Whether a table has a number: not at all; with ``-o wide``, or behind the others; always."""
-
-    NONE = 0
-    WIDE = 1
-    FIRST = 2
+Group = IntEnum("Group", "SCREEN MEASURED ANCHORS")
+"""What a number is about: people read numbers in this order, files have them as declared."""
+Place = IntEnum("Place", "NONE WIDE FIRST")
+"""Whether a table has a number: not at all; with ``-o wide``, or behind the others; always."""
 
 
 class Gauge(NamedTuple):
@@ -37,6 +26,7 @@ class Number(NamedTuple):
     title: str = ""  # what people read; empty: files alone have it
     spec: str = ""  # format for people
     hint: str = ""  # what it means, where the title does not say it
+    wanted: str = ""  # by the screen, whose thresholds are ``ir`` and ``sr``
     of: str = "checkpoint"  # the part of a score that has it; or "verdict"
     group: Group = Group.MEASURED
     rare: bool = False  # whether the table of one score has it with ``-o wide`` alone
@@ -51,19 +41,19 @@ NUMBERS = {number.name: number for number in (
     Number("ir_raw", "raw IR", ".3f", paired=True, tracked=True),
     Number("rounding_floor", "rounding floor", ".1g",
            "below it raw IR has fewer than two digits", rare=True, paired=True),
-    Number("ir_relative", "relative IR", ".3f", of="verdict", group=Group.SCREEN,
-           listing=Place.FIRST, report=Place.FIRST, tracked=True, gauge=Gauge(
+    Number("ir_relative", "relative IR", ".3f", wanted="at most {ir:g}", of="verdict",
+           group=Group.SCREEN, listing=Place.FIRST, report=Place.FIRST, tracked=True, gauge=Gauge(
                "acpc_verdict_relative_ir",
                "IR relative to the reference, of the newest verdict under a perturbation.")),
-    Number("sr", "SR", ".3f", group=Group.SCREEN, listing=Place.FIRST, report=Place.FIRST,
-           paired=True, tracked=True, gauge=Gauge(
+    Number("sr", "SR", ".3f", wanted="at least {sr:g}", group=Group.SCREEN, listing=Place.FIRST,
+           report=Place.FIRST, paired=True, tracked=True, gauge=Gauge(
                "acpc_verdict_sr",
                "SR of the newest verdict on a checkpoint under a perturbation.")),
-    Number("score", "S", "+.2f", of="verdict", group=Group.SCREEN, report=Place.FIRST,
-           tracked=True),
+    Number("score", "S", "+.2f", wanted="at least 0", of="verdict", group=Group.SCREEN,
+           report=Place.FIRST, tracked=True),
     Number("delta_score", "delta S", "+.2f", of="verdict", group=Group.SCREEN, rare=True),
     Number("skill", "skill", ".2f", "error of clean predictions over that of standing still",
-           listing=Place.WIDE, report=Place.FIRST, tracked=True, gauge=Gauge(
+           wanted="below 1", listing=Place.WIDE, report=Place.FIRST, tracked=True, gauge=Gauge(
                "acpc_verdict_skill",
                "Clean prediction error over that of standing still, of the newest verdict on a "
                "checkpoint: 1 and above predicts nothing.", by_shift=False)),

@@ -112,8 +112,7 @@ class Verdict(Record, Wire[pb.Verdict]):
     def limit(self, name: str) -> float | None:
         """Return what a number of the screen, by its column, is compared with; None: nothing."""
         limits = {"ir_relative": self.thresholds.ir, "sr": self.thresholds.sr, "score": 0.0}
-        limits["skill"] = 1.0
-        return limits.get(name)
+        return {**limits, "skill": 1.0}.get(name)
 
 
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
@@ -276,9 +275,8 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             if wide and found.other is not None:
                 other = [getattr(found.other, number, None) for number in TITLES]
                 columns[f"of {found.other.population.words}"] = other
-        wanted = {"ir_relative": f"at most {limits.ir:g}", "sr": f"at least {limits.sr:g}"}
-        wanted |= {"score": "at least 0", "skill": "below 1"}
-        return {**columns, "wanted": [wanted.get(number, "") for number in TITLES]}
+        wanted = [NUMBERS[number].wanted.format(ir=limits.ir, sr=limits.sr) for number in TITLES]
+        return {**columns, "wanted": wanted}
 
     def _shown(self, name: str, side: CheckpointScore, *, first: bool) -> object:
         """A number; as text where four digits put it on its threshold, on which it is not."""

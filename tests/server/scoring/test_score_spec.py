@@ -153,10 +153,6 @@ def radii(record: Measured, horizon: int, weights: list[float]) -> list[list[flo
     return table
 
 
-def raw_ir(table: list[list[float]], q: float) -> float:
-    return paper.quantile([sum(row) / len(row) for row in table], q)
-
-
 def test_every_number_of_a_score_has_a_loop_in_float64() -> None:
     """Those that need the network have theirs in test_score_steps.py and test_fit.py."""
     assert {*NUMBERS} == {*paper.NUMBERS, "rounding_floor", "skill"}
@@ -195,7 +191,7 @@ def test_extra_summaries_are_every_horizon_with_every_quantile(
     assert set(rows) == {(h, q) for h in (1, 3, HORIZON) for q in (0.0, 0.5, 1.0, 0.75)}
     for (horizon, quantile), value in rows.items():
         weights = list(WEIGHTS) if horizon == HORIZON else paper.uniform(horizon)
-        expected = raw_ir(radii(measured, horizon, weights), quantile)
+        expected = paper.quantile(paper.means(radii(measured, horizon, weights)), quantile)
         assert value == pytest.approx(expected, rel=1e-12)
     assert rows[HORIZON, 0.75] == found["ir_raw"]
 
