@@ -166,7 +166,6 @@ def test_a_summary_is_what_the_paper_defines(measured: Measured, distances: np.n
     side = paper.Side(draw_radius=table, distance=distances.tolist(), latents=latents)
     for name in paper.NUMBERS.keys() & {field.name for field in fields(CheckpointScore)}:
         assert found[name] == pytest.approx(paper.NUMBERS[name](side, side), rel=1e-12), name
-    assert (found["anchors"], found["eligible"], found["skipped"]) == (ANCHORS, ANCHORS - 2, 2)
     np.testing.assert_allclose(unpack(found["draw_radius"]), table, rtol=1e-12)
     np.testing.assert_allclose(unpack(found["radius"]), np.mean(table, axis=1), rtol=1e-12)
     scales = [paper.quantile(row.tolist(), 0.5) for row in measured.transitions]
