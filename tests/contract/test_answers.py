@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from acpc.contract import (
     KINDS,
+    NUMBERS,
     CemBudget,
     CheckpointRef,
+    CheckpointScore,
     DatasetAnchors,
     EvidenceOptions,
     GaussianBlur,
@@ -23,6 +25,7 @@ from acpc.contract import (
     StudyRequest,
     Thresholds,
     UntilDecided,
+    Verdict,
     Wire,
     WireEnum,
 )
@@ -104,6 +107,14 @@ def test_every_field_of_an_answer_is_in_its_record() -> None:
             oneof = field.containing_oneof.name if field.containing_oneof else ""
             known = field.name in named or oneof in named
             assert known or (message.name, field.name) in UNREAD, f"{field.full_name} is not read"
+
+
+def test_every_number_of_a_score_is_declared() -> None:
+    """Fails when one is added to a side or its verdict and not to the catalogue."""
+    for of, record in ("checkpoint", CheckpointScore), ("verdict", Verdict):
+        hints = typing.get_type_hints(record)
+        found = {name for name, hint in hints.items() if hint in (int, float, float | None)}
+        assert found <= {name for name, number in NUMBERS.items() if number.of == of}
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for each kind of value

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from acpc.contract import NUMBERS
 from acpc_server.observe import Metrics
 from prometheus_client import generate_latest
 from prometheus_client.metrics import MetricWrapperBase
@@ -64,6 +65,7 @@ def dashboard_queries() -> list[str]:
 def exported() -> dict[str, frozenset[str]]:
     """Every sample the server exports, and its labels, read back from the exposition."""
     metrics = Metrics()
+    metrics.record_verdict("model", "blur:15", "passed", dict.fromkeys(NUMBERS, 1.0))
     for metric in vars(metrics).values():
         if isinstance(metric, MetricWrapperBase) and metric._labelnames:
             metric.labels(*metric._labelnames)
@@ -82,9 +84,12 @@ def selectors(query: str) -> list[tuple[str, dict[str, str]]]:
     """The series a PromQL query selects, each with the labels it matches and their values."""
     found = []
     rest = _without_groupings(query)
-    for name, matchers in re.findall(r"([a-zA-Z_:][\w:]*)\s*\{([^}]*)\}", rest):
-        found.append((name, dict(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', matchers))))
-    rest = re.sub(r"([a-zA-Z_:][\w:]*)\s*\{[^}]*\}|\[[^\]]*\]", " ", rest)
+    for name, inside in re.findall(r"([a-zA-Z_:][\w:]*)?\s*\{([^}]*)\}", rest):
+        matchers = dict(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*"([^"]*)"', inside))
+        pattern = matchers.pop("__name__", "")
+        names = [name] if name else [each for each in exported() if re.fullmatch(pattern, each)]
+        found += [(each, matchers) for each in names]
+    rest = re.sub(r"([a-zA-Z_:][\w:]*)?\s*\{[^}]*\}|\[[^\]]*\]", " ", rest)
     bare = re.findall(r"\b([a-zA-Z_:][\w:]*)\b(?!\s*\()", rest)
     return found + [(name, {}) for name in bare if name not in WORDS]
 
@@ -92,7 +97,8 @@ def selectors(query: str) -> list[tuple[str, dict[str, str]]]:
 def grouped_labels(query: str) -> set[str]:
     """Labels in ``by (...)``, ``ignoring (...)`` and the like."""
     lists = re.findall(_GROUPING, query)
-    return {label.strip() for _, names in lists for label in names.split(",") if label.strip()}
+    found = {label.strip() for _, names in lists for label in names.split(",") if label.strip()}
+    return found - {"__name__"}
 
 
 _GROUPING = r"\b(by|without|on|ignoring|group_left|group_right)\s*\(([^)]*)\)"

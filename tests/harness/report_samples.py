@@ -17,6 +17,7 @@ from acpc.contract import (
     ScoreProtocol,
     Thresholds,
     parse,
+    screen,
     to_plain,
 )
 from acpc.v1 import receipt_pb2
@@ -117,28 +118,17 @@ def judged(
     sure: bool = True,
 ) -> Score:
     """The score of a checkpoint, with the screen's rule applied; ``sure``: with evidence."""
-    sr_passed = subject.sr >= T_SR
-    outcome = pb.OUTCOME_INCONCLUSIVE if sr_passed else pb.OUTCOME_FAILED
-    measured = {}
-    if reference is not None:
-        relative = subject.ir_raw / reference.ir_raw
-        score = min((T_IR - relative) / T_IR, (subject.sr - T_SR) / T_SR)
-        outcome = pb.OUTCOME_PASSED if score >= 0 else pb.OUTCOME_FAILED
-        own = min((T_IR - 1) / T_IR, (reference.sr - T_SR) / T_SR)
-        measured = {
-            "ir_relative": relative,
-            "score": score,
-            "delta_score": score - own,
-            "ir_passed": relative <= T_IR,
-        }
-    name = subject.checkpoint.name
-    verdict = pb.Verdict(
-        outcome=outcome,
-        sr_passed=sr_passed,
-        thresholds=pb.Thresholds(ir=T_IR, sr=T_SR),
-        summary=f"the screen's sentence on {name} under {shift}",
-        **measured,
+    found = screen(
+        ir_raw=subject.ir_raw,
+        sr=subject.sr,
+        reference_ir_raw=None if reference is None else reference.ir_raw,
+        reference_sr=None if reference is None else reference.sr,
+        t_ir=T_IR,
+        t_sr=T_SR,
     )
+    name = subject.checkpoint.name
+    summary = f"the screen's sentence on {name} under {shift}"
+    verdict = replace(found, summary=summary).to_message()
     receipt = receipt_pb2.Receipt(
         checkpoint_digest=digest(name),
         reference_digest="" if reference is None else digest(reference.checkpoint.name),

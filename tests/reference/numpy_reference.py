@@ -5,7 +5,8 @@ Latents of one rollout are (H, dim); a batch is a sequence of them.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -69,6 +70,10 @@ def motion_scale(observed: ArrayLike) -> float:
 def mean_radius(draw_acpc: Sequence[float], scale: float) -> float:
     """R-bar of Eq. normalized-same-state-radius for one anchor."""
     return sum(value / (scale + 1e-8) for value in draw_acpc) / len(draw_acpc)
+
+
+def means(draw_radius: Sequence[Sequence[float]]) -> list[float]:
+    return [sum(row) / len(row) for row in draw_radius]
 
 
 def invariance_radius(radii: Sequence[float], q: float = 0.90) -> float:
@@ -148,6 +153,49 @@ def median_latent_distance(latents: ArrayLike) -> float:
     rows = np.asarray(latents, dtype=np.float64)
     n = len(rows)
     return quantile([between(rows[i], rows[j]) for i in range(n) for j in range(i)], 0.5)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Side:
+    """What the numbers of one checkpoint are made of, anchor by anchor, and its thresholds."""
+
+    draw_radius: Sequence[Sequence[float]]  # R_i^(m)
+    distance: Sequence[float]  # NaN where skipped
+    latents: ArrayLike  # of the last observed frame
+    quantile: float = 0.90
+    margin: float = 0.10
+    t_ir: float = 0.30
+    t_sr: float = 0.95
+
+    @property
+    def ir_raw(self) -> float:
+        return invariance_radius(means(self.draw_radius), self.quantile)
+
+    @property
+    def sr(self) -> float:
+        return separation_rate(self.distance, self.ir_raw, self.margin)
+
+    @property
+    def apart(self) -> list[float]:
+        return [d for d in self.distance if not math.isnan(d)]
+
+    def score(self, base: "Side") -> float:
+        return screen_score(relative_ir(self.ir_raw, base.ir_raw), self.sr, self.t_ir, self.t_sr)
+
+
+NUMBERS: dict[str, Callable[[Side, Side], float]] = {
+    "ir_raw": lambda own, _: own.ir_raw,
+    "sr": lambda own, _: own.sr,
+    "ir_relative": lambda own, base: relative_ir(own.ir_raw, base.ir_raw),
+    "score": lambda own, base: own.score(base),
+    "delta_score": lambda own, base: own.score(base) - base.score(base),
+    "anchors": lambda own, _: len(own.distance),
+    "eligible": lambda own, _: len(own.apart),
+    "skipped": lambda own, _: len(own.distance) - len(own.apart),
+    "median_latent_distance": lambda own, _: median_latent_distance(own.latents),
+    "different_label_distance": lambda own, _: quantile(own.apart, 0.5),
+}
+"""Each number of a score that follows from both sides' measurements, the reference's the second."""
 
 
 def cost_bounds(

@@ -118,18 +118,13 @@ def anchors_at(
     )
 
 
-@dataclass(frozen=True)
-class ReferenceScore:
+@dataclass(frozen=True, kw_only=True)
+class ReferenceScore(metrics.Side):
     """One checkpoint's measurements; distances are NaN, and partners -1, where skipped."""
 
-    ir_raw: float
-    sr: float
-    median_latent_distance: float
     radius: list[float]
     motion_scale: list[float]
-    distance: list[float]
     partner: list[int]
-    draw_radius: list[list[float]]
     step_radius: list[list[float]]
     summaries: dict[tuple[int, float], float]
 
@@ -181,9 +176,6 @@ def score(
             )
         return table
 
-    def raw_ir(table: list[list[float]], q: float) -> float:
-        return metrics.invariance_radius([sum(row) / len(row) for row in table], q)
-
     table = radii(horizon, alphas)
     scales = [metrics.motion_scale(latents[history - 1 :]) for latents in clean]
     pushed = []
@@ -200,17 +192,16 @@ def score(
         blocks = np.concatenate([before, anchors.blocks[i][history - 1 :]])
         partner = model.rollout(clean[j][:history], blocks)
         distances.append(metrics.different_state_distance(rollouts[i], partner, alphas, scales[i]))
-    ir_raw = raw_ir(table, quantile)
     summaries = {}
     for steps in {*extra_horizons, horizon}:
         own = table if steps == horizon else radii(steps, metrics.uniform(steps))
         for q in {*extra_quantiles, quantile}:
-            summaries[steps, q] = raw_ir(own, q)
+            summaries[steps, q] = metrics.invariance_radius(metrics.means(own), q)
     return ReferenceScore(
-        ir_raw=ir_raw,
-        sr=metrics.separation_rate(distances, ir_raw, margin),
-        median_latent_distance=metrics.median_latent_distance([rows[-1] for rows in clean]),
-        radius=[sum(row) / len(row) for row in table],
+        latents=[rows[-1] for rows in clean],
+        quantile=quantile,
+        margin=margin,
+        radius=metrics.means(table),
         motion_scale=scales,
         distance=distances,
         partner=partners,

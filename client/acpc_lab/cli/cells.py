@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from acpc.contract import ScoreRequest, percent
+from acpc.contract import NUMBERS, Place, ScoreRequest, percent
 from acpc_client import Identity, Operation, Outcome, Score
 
 from acpc_lab.campaigns import Entry
@@ -86,13 +86,16 @@ _LIMITS = (
     ("breaks by", lambda limit: limit.broken_by or "-"),
     ("strongest", "strongest"),
 )
-_NUMBERS = tuple(BY_NAME[name] for name in ("ir_relative", "sr"))
+_FIRST = (
+    *(BY_NAME[name] for name, number in NUMBERS.items() if number.listing is Place.FIRST),
+    Quantity("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
+)
 COLUMNS = (
     Quantity("checkpoint", "name"),
     Quantity("shift", "shift"),
-    *_NUMBERS,
-    Quantity("verdict", lambda x: _judged(x, x.score and x.score.verdict.outcome)),
-    *(BY_NAME[name] for name in ("skill", "seed", "state")),
+    *_FIRST,
+    *(BY_NAME[name] for name, number in NUMBERS.items() if number.listing is Place.WIDE),
+    *(BY_NAME[name] for name in ("seed", "state")),
 )
 _SURE = (
     Quantity("for sure", lambda x: _judged(x, x.among.outcome if x.among else x.sure)),
@@ -109,8 +112,7 @@ def in_words(item: CellResult) -> str:
     """A score in a few words; empty without one."""
     if item.score is None:
         return ""
-    ir, sr, verdict = (column.cell(item) for column in COLUMNS[2:5])
-    return f"relative IR {ir}, SR {sr}, {verdict}"
+    return ", ".join(f"{column.title} {column.cell(item)}".lstrip() for column in _FIRST)
 
 
 CELLS = (

@@ -15,7 +15,7 @@ from operator import itemgetter
 from typing import Any
 
 from acpc.console import Console, escaped
-from acpc.contract import TITLES, Record, Tabular, cell, text_table
+from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
 from acpc_client import (
     DatasetAnchors,
     Operation,
@@ -263,7 +263,7 @@ def source_of(job: Operation) -> str:
 
 DIGITS = 12
 """Digits of a digest that name it as well as all of them."""
-_RARE = [TITLES[name] for name in ("delta_score", "rounding_floor", "eligible")]
+_RARE = [number.title for number in NUMBERS.values() if number.rare]
 """Rows of a score that are shown with ``-o wide`` alone."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from acpc.contract import beside, curve_of, ends
+from acpc.contract import NUMBERS, TITLES, Place, beside, curve_of, ends
 from acpc_client import Interval, Outcome
 
 from acpc_lab.evidence import SeverityLimit
@@ -160,7 +160,7 @@ class Value(NamedTuple):
 _COLUMNS = (
     Quantity("name", "name", title="checkpoint"),
     Quantity("shift", "shift", title="shift"),
-    *(BY_NAME[name] for name in ("ir_relative", "sr", "score", "skill")),
+    *(BY_NAME[name] for name in TITLES if NUMBERS[name].report is Place.FIRST),
     BY_NAME["anchors_to_decide"],
     Quantity("unseen", lambda c: 100 * (c.value("unseen") or 0) or None, ".3f", title="unseen %",
              hint="so many episodes may be of a kind that was not measured"),
@@ -169,8 +169,7 @@ _COLUMNS = (
     Quantity("level", "level", "g", title="level"),
     Quantity("run", lambda cell: cell.run or None, title="run"),
     Quantity("task", lambda cell: cell.task or None, title="task"),
-    *(BY_NAME[name] for name in ("delta_score", "ir_raw", "rounding_floor", "eligible",
-                                 "median_latent_distance")),
+    *(BY_NAME[name] for name in TITLES if NUMBERS[name].report is Place.WIDE),
     Quantity("seed", "cell.seed", "d", title="draw seed"),
     Quantity("near", "cell.protocol.neighbourhood", "g", title="neighbourhood",
              hint=BY_NAME["neighbourhood"].hint),

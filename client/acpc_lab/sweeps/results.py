@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import Columns, Tabular
+from acpc.contract import NUMBERS, Columns, Place, Tabular
 from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError
 
@@ -22,7 +22,8 @@ from acpc_lab.tables import Table
 
 # Share of a checkpoint's median latent distance below which its reference has not spread.
 _SPREAD = 0.05
-_SHOWN = ("checkpoint", "shift", "seed", "state", "ir_relative", "sr", "score", "outcome")
+_NUMBERS = (name for name, number in NUMBERS.items() if number.listing is Place.FIRST)
+_SHOWN = ("checkpoint", "shift", "seed", "state", *_NUMBERS, "score", "outcome")
 
 
 @dataclass(frozen=True)

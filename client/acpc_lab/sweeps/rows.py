@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import numpy as np
-from acpc.contract import TITLES, Identity, curve_of, grids, to_plain
+from acpc.contract import NUMBERS, Group, Identity, Place, curve_of, grids, to_plain
 from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score
 from acpc_client.errors import FailedPrecondition
 
@@ -208,6 +208,15 @@ def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
     return (Quantity(f"{first}{name}", f"{path}.{name}") for name in names)
 
 
+def _numbers(*groups: Group) -> Iterator[Quantity]:
+    """Yields the columns of a score's numbers that are about these things."""
+    for x in NUMBERS.values():
+        if x.group in groups:
+            wide = x.listing is Place.WIDE
+            path = f"score.{x.of}.{x.name}"
+            yield Quantity(x.name, path, x.spec, wide, title=x.title, hint=x.hint)
+
+
 def _ends(path: str, *names: str, first: str = "") -> Iterator[Quantity]:
     """Yields a column for either end of each interval."""
     for name in names:
@@ -231,30 +240,15 @@ COLUMNS = (
     Quantity("error", "error"),
     Quantity("content", "cell.content"),
     Quantity("outcome", f"{_VERDICT}.outcome", title="verdict"),
-    Quantity("ir_raw", f"{_SIDE}.ir_raw", ".3f", title=TITLES["ir_raw"]),
-    Quantity("rounding_floor", f"{_SIDE}.rounding_floor", ".1g", title=TITLES["rounding_floor"],
-             hint="below it raw IR has fewer than two digits"),
-    Quantity("ir_relative", f"{_VERDICT}.ir_relative", ".3f", title=TITLES["ir_relative"]),
-    Quantity("sr", f"{_SIDE}.sr", ".3f", title=TITLES["sr"]),
-    Quantity("score", f"{_VERDICT}.score", "+.2f", title=TITLES["score"]),
-    Quantity("delta_score", f"{_VERDICT}.delta_score", "+.2f", title=TITLES["delta_score"]),
-    Quantity("skill", f"{_SIDE}.skill", ".2f", title=TITLES["skill"], wide=True,
-             hint="error of clean predictions over that of standing still"),
+    *_numbers(Group.SCREEN, Group.MEASURED),
     Quantity("skill_lower", f"{_SIDE}.fit.interval.lower"),
     Quantity("skill_upper", f"{_SIDE}.fit.interval.upper"),
     *_from(f"{_SIDE}.fit", "outcome", "foreign", first="fit_"),
     *_from(_VERDICT, "ir_passed", "sr_passed"),
     Quantity("threshold_ir", f"{_VERDICT}.thresholds.ir", "g", title="t_IR"),
     Quantity("threshold_sr", f"{_VERDICT}.thresholds.sr", "g", title="t_SR"),
-    Quantity("anchors", f"{_SIDE}.anchors"),
-    Quantity("eligible", f"{_SIDE}.eligible", "d", title=TITLES["eligible"],
-             hint="anchors that count for SR, of all"),
-    Quantity("skipped", f"{_SIDE}.skipped"),
-    Quantity("median_latent_distance", f"{_SIDE}.median_latent_distance", ".3g",
-             title=TITLES["median_latent_distance"],
-             hint="median latent distance; near zero: collapse"),
-    Quantity("different_label_distance", f"{_SIDE}.different_label_distance"),
-    *_from("score.reference", "ir_raw", "rounding_floor", "sr", first="reference_"),
+    *_numbers(Group.ANCHORS),
+    *_from("score.reference", *(x.name for x in NUMBERS.values() if x.paired), first="reference_"),
     *_from(_RECEIPT, "checkpoint_digest", "reference_digest", "anchors_digest"),
     *_from(_RECEIPT, "perturbation_digest", "parameters_digest"),
     *_from(_RECEIPT, "code_version", "numeric_mode", "device"),

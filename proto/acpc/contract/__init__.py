@@ -38,6 +38,7 @@ NAMES = {
         CandidatePool DistanceTerm Objective OwnPool PairRequest PairedRequest PlanStart
         PlannerMoment PoolRequest Proposal Views applied_to""",
     "normal_form": "digested resolved",
+    "numbers": "Gauge Group NUMBERS Place TITLES",
     "plain": "from_json from_plain field_from_plain to_json to_plain",
     "provenance": "Receipt Timing moment",
     "record": "Columns Record Tabular beside cell columns_of ends percent text_table",
@@ -47,7 +48,7 @@ NAMES = {
         released_future_frames""",
     "scores": """
         AnchorPreview AnchorPreviews AnchorValues CheckpointScore IrSummary Score SkipReason
-        TITLES Verdict""",
+        Verdict""",
     "served": """
         Checkpoint CheckpointState DatasetFile LoadedCheckpoint ModelCard TaskSummary
         WEIGHTS_SUFFIXES is_weights_name""",
@@ -76,6 +77,7 @@ if TYPE_CHECKING:
     from acpc.contract.messages import *
     from acpc.contract.moments import *
     from acpc.contract.normal_form import *
+    from acpc.contract.numbers import *
     from acpc.contract.perturbations import *
     from acpc.contract.plain import *
     from acpc.contract.provenance import *

@@ -13,6 +13,7 @@ from acpc.contract.enums import Outcome, WireEnum
 from acpc.contract.errors import ArgumentError, FailedPrecondition
 from acpc.contract.evidence import Doubt, Evidence, Fit, FitOutcome, Interval
 from acpc.contract.messages import Wire
+from acpc.contract.numbers import NUMBERS, TITLES
 from acpc.contract.provenance import Receipt
 from acpc.contract.record import Columns, Record, Tabular, beside, cell
 from acpc.contract.requests import CheckpointRef, Thresholds
@@ -25,19 +26,6 @@ MEANING = (
     "to both thresholds. Skill: the error of clean predictions over that of standing still."
 )
 """What the names of a score's numbers stand for, in a line."""
-TITLES = {
-    "ir_relative": "relative IR",
-    "sr": "SR",
-    "score": "S",
-    "delta_score": "delta S",
-    "ir_raw": "raw IR",
-    "rounding_floor": "rounding floor",
-    "skill": "skill",
-    "anchors": "anchors",
-    "eligible": "eligible",
-    "median_latent_distance": "latent distance",
-}
-"""What people read for a score's numbers: in its table, in comparisons, limits and sweeps."""
 FLOORS_IN_DOUBT = 10
 """Raw IR within so many rounding floors has fewer than three digits."""
 
@@ -124,8 +112,7 @@ class Verdict(Record, Wire[pb.Verdict]):
     def limit(self, name: str) -> float | None:
         """Return what a number of the screen, by its column, is compared with; None: nothing."""
         limits = {"ir_relative": self.thresholds.ir, "sr": self.thresholds.sr, "score": 0.0}
-        limits["skill"] = 1.0
-        return limits.get(name)
+        return {**limits, "skill": 1.0}.get(name)
 
 
 class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
@@ -184,6 +171,10 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
         found = fit and fit.interval if name == "skill" else getattr(self.evidence, name, None)
         return found if isinstance(found, Interval) else None
 
+    def numbers(self) -> dict[str, float | None]:
+        """Every number of ``NUMBERS`` by its name; None where it is unknown."""
+        return {name: getattr(getattr(self, x.of), name) for name, x in NUMBERS.items()}
+
     def metrics(self) -> dict[str, float]:
         """The finite numbers of the score, for an experiment tracker.
 
@@ -193,16 +184,15 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             the intervals as ``ir_lower``, ``ir_upper``, ``sr_lower`` and so on. What is unknown or
             not finite is left out.
         """
-        side, verdict, found = self.checkpoint, self.verdict, self.evidence
-        values = {"ir": side.ir_raw, "sr": side.sr, "skill": side.skill}
-        values |= {"ir_relative": verdict.ir_relative, "score": verdict.score}
-        if verdict.ir_relative is not None:
-            values["passed"] = float(verdict.outcome is Outcome.PASSED)
+        found, values = self.evidence, dict[str, float | None]()
+        for name, number in self.numbers().items():
+            if NUMBERS[name].tracked:
+                short, held = name.removesuffix("_raw"), self.interval(name)
+                values[short] = number
+                values |= {f"{short}_{end}": getattr(held, end, None) for end in ("lower", "upper")}
+        if self.verdict.ir_relative is not None:
+            values["passed"] = float(self.verdict.outcome is Outcome.PASSED)
         values["confidence"] = None if found is None else found.confidence
-        for name in ("ir_raw", "sr", "ir_relative", "score", "skill"):
-            held = self.interval(name)
-            for end in ("lower", "upper"):
-                values[f"{name.removesuffix('_raw')}_{end}"] = getattr(held, end, None)
         return {k: x for k, x in values.items() if x is not None and math.isfinite(x)}
 
     def table(self) -> Columns:
@@ -285,9 +275,8 @@ class Score(Tabular, Record, Wire[pb.ScoreCheckpointResponse]):
             if wide and found.other is not None:
                 other = [getattr(found.other, number, None) for number in TITLES]
                 columns[f"of {found.other.population.words}"] = other
-        wanted = {"ir_relative": f"at most {limits.ir:g}", "sr": f"at least {limits.sr:g}"}
-        wanted |= {"score": "at least 0", "skill": "below 1"}
-        return {**columns, "wanted": [wanted.get(number, "") for number in TITLES]}
+        wanted = [NUMBERS[number].wanted.format(ir=limits.ir, sr=limits.sr) for number in TITLES]
+        return {**columns, "wanted": wanted}
 
     def _shown(self, name: str, side: CheckpointScore, *, first: bool) -> object:
         """A number; as text where four digits put it on its threshold, on which it is not."""

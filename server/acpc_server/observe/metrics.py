@@ -7,9 +7,10 @@ that existing dashboards work unchanged.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from acpc.contract import NUMBERS
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -50,6 +51,7 @@ AGENTS = (
 )
 RPC_LABELS = ("grpc_type", "grpc_service", "grpc_method")
 SHIFT_LABELS = ("checkpoint", "perturbation")
+KEPT = {name: number.gauge for name, number in NUMBERS.items() if number.gauge}
 JOB_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 
 
@@ -188,15 +190,10 @@ class Metrics:
         self._asked = registry.counter("acpc_checkpoint_requests", text, ("checkpoint",))
         text = "Verdicts of scoring jobs: passed, failed, inconclusive, does_not_fit."
         self._verdicts = registry.counter("acpc_verdicts", text, ("checkpoint", "outcome"))
-        text = "IR relative to the reference, of the newest verdict under a perturbation."
-        self._ir = registry.gauge("acpc_verdict_relative_ir", text, SHIFT_LABELS)
-        text = "SR of the newest verdict on a checkpoint under a perturbation."
-        self._sr = registry.gauge("acpc_verdict_sr", text, SHIFT_LABELS)
-        text = (
-            "Clean prediction error over that of standing still, of the newest verdict on a "
-            "checkpoint: 1 and above predicts nothing."
-        )
-        self._skill = registry.gauge("acpc_verdict_skill", text, ("checkpoint",))
+        self._numbers = {
+            name: registry.gauge(kept.name, kept.text, SHIFT_LABELS[: 1 + kept.by_shift])
+            for name, kept in KEPT.items()
+        }
 
     def _add_planning(self, registry: _Registry) -> None:
         text = (
@@ -277,26 +274,20 @@ class Metrics:
         checkpoint: str,
         perturbation: str,
         outcome: str,
-        *,
-        ir_relative: float | None,
-        sr: float,
-        skill: float | None,
+        numbers: Mapping[str, float | None],
     ) -> None:
-        """Count a verdict, and keep its numbers as the newest ones.
+        """Count a verdict, and keep those of its numbers that are known as the newest ones.
 
-        IR is None without reference, skill where it was not measured.
         ``perturbation`` has its severity, of which a sweep asks for more than live planning meets.
         """
         name = self._checkpoint(checkpoint)
         shift = Shift(name, self._judged.setdefault(name, _Names())(perturbation))
         self._verdicts.labels(name, outcome).inc()
-        if skill is not None:
-            self._skill.labels(name).set(skill)
-        if shift.shared:  # each would write over another's number
-            return
-        self._sr.labels(*shift).set(sr)
-        if ir_relative is not None:
-            self._ir.labels(*shift).set(ir_relative)
+        for number, kept in KEPT.items():
+            value = numbers.get(number)
+            # Where names are shared each would write over another's number.
+            if value is not None and not (kept.by_shift and shift.shared):
+                self._numbers[number].labels(*shift[: 1 + kept.by_shift]).set(value)
 
     def set_queued(self, count: int, oldest: float) -> None:
         """Set how many jobs are queued, and for how many seconds the oldest has waited."""

@@ -208,15 +208,7 @@ class ScoreRun:
         verdict = score.judge(spec, dict(scores))
         with self._context.phase("intervals"):
             found = score.evidence_of(spec, scores, seen, self._context.check)
-        engine.metrics.record_verdict(
-            spec.checkpoint.name,
-            series_name(spec.perturbation),
-            str(verdict.outcome),
-            ir_relative=verdict.ir_relative,
-            sr=scores["checkpoint"]["sr"],
-            skill=(scores["checkpoint"].get("fit") or {}).get("skill"),
-        )
-        return {
+        result = {
             "checkpoint": scores["checkpoint"],
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
@@ -225,6 +217,9 @@ class ScoreRun:
             "anchors": opened["anchors"],
             "seen": opened["seen"],
         }
+        shift, numbers = series_name(spec.perturbation), score.read_score(spec, result).numbers()
+        engine.metrics.record_verdict(spec.checkpoint.name, shift, str(verdict.outcome), numbers)
+        return result
 
 
 class ScoreJobKind(AnchorJobKind):

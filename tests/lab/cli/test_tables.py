@@ -4,12 +4,18 @@ import csv
 import inspect
 import json
 from collections.abc import Iterator
+from dataclasses import fields, replace
 from typing import Any
 
 import pytest
 import typer
+from acpc.contract import NUMBERS, TITLES, Fit, Place, Score
+from acpc.v1 import scoring_service_pb2 as pb
 from acpc_command import Acpc
-from acpc_lab.cli import app
+from acpc_lab.cli import app, cells, render
+from acpc_lab.report import ReportData
+from acpc_lab.report.verdicts import table
+from report_samples import judged, measured, side
 
 
 def _commands(
@@ -56,6 +62,35 @@ def test_a_shift_is_listed_with_what_it_does(acpc: Acpc) -> None:
     said = {one["shift"].partition(":")[0]: one["what"] for one in listed}
     assert said["gaussian_noise"].startswith("Independent noise: ")
     assert all(len(what) > 12 and "about(" not in what for what in said.values())
+
+
+@pytest.fixture(scope="module")
+def whole() -> Score:
+    """A score of which every number is known."""
+    found = judged(side("new", 0.2, 50.0), side("base", 1.0, 50.0))
+    fit = Fit.from_message(pb.Fit(outcome=1, skill=0.2, interval={"lower": 0.1, "upper": 0.3}))
+    names = {x.name for x in fields(found.checkpoint)} & {*NUMBERS}
+    made = {name: 0.5 for name in names if getattr(found.checkpoint, name) is None}
+    return replace(found, checkpoint=replace(found.checkpoint, fit=fit, **made))
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_a_number_of_a_score_is_where_its_declaration_says(
+    name: str, whole: Score, capsys: pytest.CaptureFixture[str]
+) -> None:
+    number, item = NUMBERS[name], measured("new", "blur:15", whole)
+    row = item.row()
+    assert row[name] == whole.numbers()[name] is not None
+    assert (f"reference_{name}" in row) == number.paired
+    assert (name.removesuffix("_raw") in whole.metrics()) == number.tracked
+    columns = {x.name for x in table(ReportData("one", (item,)))[0]}
+    assert (name in columns) == (number.report is not Place.NONE)
+    wide = {x.name: x.wide for x in cells.COLUMNS}.get(name)
+    assert wide == {Place.FIRST: False, Place.WIDE: True}.get(number.listing)
+    for wide in (False, True):
+        render.score(whole, wide=wide)
+        shown = {line.split("  ")[0] for line in capsys.readouterr().out.splitlines()}
+        assert (TITLES.get(name) in shown) == (name in TITLES and (wide or not number.rare))
 
 
 def test_the_program_is_no_larger_than_it_says() -> None:

@@ -2,11 +2,13 @@
 
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 
 import anchor_wire
 import grpc
 import planning_wire
 import pytest
+from acpc.contract import NUMBERS
 from acpc.v1 import (
     anchor_service_pb2,
     anchor_service_pb2_grpc,
@@ -221,14 +223,16 @@ def test_verdicts_of_several_severities_stand_beside_each_other() -> None:
     metrics = Metrics()
     for step in range(MAX_NAMES + 2):
         name = f"gaussian_noise:{step / 100:g}"
-        metrics.record_verdict("model", name, "passed", ir_relative=step, sr=1.0, skill=0.1)
+        metrics.record_verdict("model", name, "passed", dict.fromkeys(NUMBERS, step))
+    metrics.record_verdict("model", name, "passed", {})  # unknown: the newest known ones stay
     asked = {"checkpoint": "model", "perturbation": "gaussian_noise:0.06"}
-    for name, wanted in (("relative_ir", 6), ("sr", 1)):
-        assert metrics.registry.get_sample_value(f"acpc_verdict_{name}", asked) == wanted
-        other = {**asked, "perturbation": OTHER}
-        assert metrics.registry.get_sample_value(f"acpc_verdict_{name}", other) is None
+    for kept in (number.gauge for number in NUMBERS.values() if number.gauge):
+        value = partial(metrics.registry.get_sample_value, kept.name)
+        assert value(asked) == (6 if kept.by_shift else None)
+        assert value({"checkpoint": "model"}) == (None if kept.by_shift else MAX_NAMES + 1)
+        assert value({**asked, "perturbation": OTHER}) is None
     counted = {"checkpoint": "model", "outcome": "passed"}
-    assert metrics.registry.get_sample_value("acpc_verdicts_total", counted) == MAX_NAMES + 2
+    assert metrics.registry.get_sample_value("acpc_verdicts_total", counted) == MAX_NAMES + 3
 
 
 def test_the_anchor_store_is_counted(

@@ -8,7 +8,9 @@ import numpy_reference as paper
 import pytest
 import torch
 from acpc.contract import (
+    NUMBERS,
     CheckpointRef,
+    CheckpointScore,
     EvidenceOptions,
     PartnerPast,
     Reading,
@@ -151,27 +153,25 @@ def radii(record: Measured, horizon: int, weights: list[float]) -> list[list[flo
     return table
 
 
-def raw_ir(table: list[list[float]], q: float) -> float:
-    return paper.quantile([sum(row) / len(row) for row in table], q)
+def test_every_number_of_a_score_has_a_loop_in_float64() -> None:
+    """Those that need the network have theirs in test_score_steps.py and test_fit.py."""
+    assert {*NUMBERS} == {*paper.NUMBERS, "rounding_floor", "skill"}
 
 
 def test_a_summary_is_what_the_paper_defines(measured: Measured, distances: np.ndarray) -> None:
     partner = np.where(np.isnan(distances), -1, 0)
     found = summarise_checkpoint(plan(), measured.reduced(plan()), distances, partner)
     table = radii(measured, HORIZON, list(WEIGHTS))
-    ir = raw_ir(table, 0.90)
-    assert found["ir_raw"] == pytest.approx(ir, rel=1e-12)
-    assert found["sr"] == paper.separation_rate(distances.tolist(), ir, 0.10)
-    assert (found["anchors"], found["eligible"], found["skipped"]) == (ANCHORS, ANCHORS - 2, 2)
+    latents = measured.observed[:, -1]
+    side = paper.Side(draw_radius=table, distance=distances.tolist(), latents=latents)
+    for name in paper.NUMBERS.keys() & {field.name for field in fields(CheckpointScore)}:
+        assert found[name] == pytest.approx(paper.NUMBERS[name](side, side), rel=1e-12), name
     np.testing.assert_allclose(unpack(found["draw_radius"]), table, rtol=1e-12)
     np.testing.assert_allclose(unpack(found["radius"]), np.mean(table, axis=1), rtol=1e-12)
     scales = [paper.quantile(row.tolist(), 0.5) for row in measured.transitions]
     np.testing.assert_allclose(unpack(found["motion_scale"]), scales, rtol=1e-12)
     pushed = measured.steps.sum(axis=1) / DRAWS / (np.array(scales)[:, None] + 1e-8)
     np.testing.assert_allclose(unpack(found["step_radius"]), pushed, rtol=1e-12)
-    assert found["median_latent_distance"] == pytest.approx(
-        paper.median_latent_distance(measured.observed[:, -1]), rel=1e-6
-    )
     np.testing.assert_array_equal(unpack(found["different_state_distance"]), distances)
     np.testing.assert_array_equal(unpack(found["partner"]), partner)
     main = {"horizon": HORIZON, "quantile": 0.90, "ir_raw": found["ir_raw"]}
@@ -190,7 +190,7 @@ def test_extra_summaries_are_every_horizon_with_every_quantile(
     assert set(rows) == {(h, q) for h in (1, 3, HORIZON) for q in (0.0, 0.5, 1.0, 0.75)}
     for (horizon, quantile), value in rows.items():
         weights = list(WEIGHTS) if horizon == HORIZON else paper.uniform(horizon)
-        expected = raw_ir(radii(measured, horizon, weights), quantile)
+        expected = paper.quantile(paper.means(radii(measured, horizon, weights)), quantile)
         assert value == pytest.approx(expected, rel=1e-12)
     assert rows[HORIZON, 0.75] == found["ir_raw"]
 
