@@ -134,7 +134,9 @@ def straightforward_path(model: FrozenWorldModel, anchors: Anchors, batch: int) 
 def count_flops(model: FrozenWorldModel, anchors: Anchors) -> dict[str, float]:
     """FLOPs of one encoded frame and one rollout; attention is spelled out to be counted."""
     size = model.card.image_size
-    frames = to_model_input(torch.from_numpy(anchors.read_frames(0, 1)[0, :2]), size).to(model.device)
+    frames = to_model_input(torch.from_numpy(anchors.read_frames(0, 1)[0, :2]), size).to(
+        model.device
+    )
     counts = {}
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter:
         latents = model.encode(frames)
