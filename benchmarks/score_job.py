@@ -192,7 +192,7 @@ def measure_server(count: int, size: Size, device: str, mode: int) -> dict[str, 
             checkpoint=CheckpointRef(name="model", weights="weights.pt", digest=model.card.digest),
             reference=None,
             anchors=AnchorSource(dataset="synthetic", task="synthetic", count=anchors.count),
-            perturbation=GaussianNoise(sigma=SIGMA),
+            shift=GaussianNoise(sigma=SIGMA),
             protocol=ScoreProtocol(draws=DRAWS, horizon=HORIZON),
             numeric_mode=NumericMode(mode),
         )

@@ -21,7 +21,6 @@ from acpc_client.errors import (
     ArgumentError,
     DeadlineExceeded,
     NotFound,
-    ResourceExhausted,
     ServerAway,
     Unavailable,
     extended,
@@ -199,17 +198,15 @@ class Absence:
 
     def _notice(self, error: AcpcError, limit: float) -> AcpcError:
         target, why, long = self._contact.target, _why(error), _length(limit)
-        text = f"the server at {target} is away ({why}); its jobs go on, or resume when it is back"
-        if isinstance(error, ResourceExhausted):
-            text = f"the server at {target} is busy ({why})"
-        elif not self._contact.made:
-            return ServerAway(f"no server answers at {target} ({why}); trying for {long}", why=why)
-        return ServerAway(f"{text}; waiting up to {long}", why=why)
+        text = f"no server answers at {target} ({why}); trying for {long}"
+        if how := self._how(error):
+            more = "; its jobs go on, or resume when it is back" if how == "away" else ""
+            text = f"the server at {target} is {how} ({why}){more}; waiting up to {long}"
+        return ServerAway(text, why=why)
 
     def _over(self, error: AcpcError, waited: float) -> ServerAway:
         target, why = self._contact.target, _why(error)
-        if self._contact.made or isinstance(error, ResourceExhausted):
-            how = "busy" if isinstance(error, ResourceExhausted) else "away"
+        if how := self._how(error):
             message = (
                 f"the server at {target} was {how} for {waited:g} s ({why}); what it has accepted "
                 "goes on, or resumes when it is back"
@@ -219,6 +216,12 @@ class Absence:
             message = f"no server answered at {target} within {waited:g} s ({why}); {remedy}"
         sent = self._contact.made or self._contact.sent
         return ServerAway(message, why=why, request_id=error.request_id, sent=sent)
+
+    def _how(self, error: AcpcError) -> str:
+        """What the server is: one that says when to come back is there. Empty: none answered."""
+        if not isinstance(error, Unavailable | DeadlineExceeded):
+            return "busy"
+        return "away" if self._contact.made else ""
 
     def _write(self, away: AcpcError | None) -> None:
         _log.warning(away.message if away else f"the server at {self._contact.target} is back")

@@ -300,7 +300,10 @@ def test_who_is_away_is_looked_for_until_the_patience_is_over() -> None:
     assert not told, "what passes soon is not told"
     left = absence.failed(Unavailable("x"))
     assert 0.1 <= first <= 0.12 and 0 < left <= 9.0 and len(told) == 1
+    assert "here is away (x); its jobs go on" in told[0].message
     assert absence.answered() and told[-1] is None
+    Absence(contact, patience=9.0, on_away=told.append).failed(errors.Aborted("x", retry_after=1))
+    assert "here is busy (x); waiting up to 9 s" in told[-1].message
     short = Absence(contact, patience=0.01, on_away=told.append)
     assert short.failed(Unavailable("x")) < 0.02
     time.sleep(0.02)

@@ -119,7 +119,8 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient, tmp_path: P
                         proprio=proprio, goal_proprio=goal_proprio)  # fmt: skip
         same = session.certify(pool)
     np.testing.assert_allclose(same.clean_costs, expected.clean_costs, rtol=1e-4)
-    blurred = at_goal.encode(pixels.blurred(image, 3))[0]  # with the goal's proprioception
+    seen = pair_reference.perturbed(image, GaussianBlur(3).to_spec(), seed=0, anchor=0, draw=0)
+    blurred = at_goal.encode(seen)[0]  # with the goal's proprioception
     moved = client.certify_pool(
         "dino", history, pool, goal, past_blocks=blocks[:1], perturbations=GaussianBlur(3),
         apply_to=ApplyTo.GOAL, proprio=proprio, goal_proprio=goal_proprio,

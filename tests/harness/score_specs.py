@@ -22,7 +22,7 @@ def score_spec(shift: VisualChange = NOISE, *, count: int = 23, **protocol: obje
         checkpoint=CheckpointRef(name="one", weights="weights.pt", digest="a" * 64),
         reference=None,
         anchors=AnchorSetSource(digest="b" * 64, count=count),
-        perturbation=shift,
+        shift=shift,
         protocol=ScoreProtocol(**protocol),
     )
 

@@ -1,19 +1,18 @@
 """Light, colour, compression, shifts and lens blurs in float64, pixel by pixel.
 
-Written from docs/perturbations.md. Images are normalised, (n, 3, height, width); random numbers are
-given, uniform in [0, 1).
+Written from docs/perturbations.md.
 """
 
 import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-from acpc.arrays import NDArray
+from acpc_server.perturb import Draws
 from PIL import Image
-from pixel_reference import MEAN, STD
+from pixel_reference import MEAN, STD, Array
 
-Array = NDArray[np.float64]
 Colour = Callable[[list[float]], list[float]]
 
 
@@ -36,6 +35,18 @@ def recoloured(images: Array, *colours: Colour) -> Array:
             rgb = [min(max(v, 0.0), 1.0) for v in colour(rgb)]
         out[n, :, y, x] = rgb
     return normalised(out)
+
+
+def brightness(images: Array, spec: Any, _: Draws) -> Array:
+    return recoloured(images, lit(spec.change))
+
+
+def contrast(images: Array, spec: Any, _: Draws) -> Array:
+    return recoloured(images, spread(spec.change))
+
+
+def saturation(images: Array, spec: Any, _: Draws) -> Array:
+    return recoloured(images, saturated(spec.change))
 
 
 def lit(change: float) -> Colour:
@@ -66,31 +77,32 @@ def turned(turns: float) -> Colour:
     return lambda rgb: [sum(w * v for w, v in zip(row, rgb, strict=True)) for row in rows]
 
 
-def jittered(images: Array, strength: float, uniform: Sequence[float]) -> Array:
-    light, contrast, chroma, hue = (2 * u - 1 for u in uniform)
-    reach = 0.8 * strength
+def color_jitter(images: Array, spec: Any, draws: Draws) -> Array:
+    light, wide, chroma, hue = (2 * u - 1 for u in draws.numbers(4)[0])
+    reach = 0.8 * spec.strength
     return recoloured(
-        images, lit(reach * light), spread(reach * contrast), saturated(reach * chroma),
-        turned(0.2 * strength * hue),
+        images, lit(reach * light), spread(reach * wide), saturated(reach * chroma),
+        turned(0.2 * spec.strength * hue),
     )  # fmt: skip
 
 
-def compressed(images: Array, quality: int) -> Array:
+def jpeg(images: Array, spec: Any, _: Draws) -> Array:
     """Rounded to bytes, through Pillow, frame by frame."""
-    if quality == 100:
+    if spec.quality == 100:
         return images
     out = []
     for frame in pixels(images):
         bytes_ = np.rint(np.clip(frame * 255, 0, 255)).astype(np.uint8).transpose(1, 2, 0)
         stream = io.BytesIO()
-        Image.fromarray(bytes_).save(stream, format="JPEG", quality=quality, subsampling=2)
+        Image.fromarray(bytes_).save(stream, format="JPEG", quality=spec.quality, subsampling=2)
         out.append(np.asarray(Image.open(io.BytesIO(stream.getvalue()))).transpose(2, 0, 1) / 255)
     return normalised(np.stack(out))
 
 
-def shifted(images: Array, reach: int, uniform: Sequence[float]) -> Array:
+def random_shift(images: Array, spec: Any, draws: Draws) -> Array:
     height, width = images.shape[2:]
-    down, right = (math.floor(u * (2 * reach + 1)) - reach for u in uniform)
+    reach = spec.pixels
+    down, right = (math.floor(u * (2 * reach + 1)) - reach for u in draws.numbers(2)[0])
     out = np.empty_like(images)
     for y in range(height):
         for x in range(width):
@@ -99,36 +111,37 @@ def shifted(images: Array, reach: int, uniform: Sequence[float]) -> Array:
     return out
 
 
-def shaded(images: Array, strength: float, softness: float, uniform: Sequence[float]) -> Array:
+def shadow(images: Array, spec: Any, draws: Draws) -> Array:
     """The line's point is in the middle half; it is darker in the direction drawn, y downwards."""
     height, width = images.shape[2:]
-    edge = max(1.0, softness * min(height, width))
-    y0, x0 = (0.25 + uniform[0] / 2) * height, (0.25 + uniform[1] / 2) * width
-    angle = 2 * math.pi * uniform[2]
+    edge = max(1.0, spec.softness * min(height, width))
+    row, column, turn = draws.numbers(3)[0]
+    y0, x0 = (0.25 + row / 2) * height, (0.25 + column / 2) * width
+    angle = 2 * math.pi * turn
     out = pixels(images)
     for y, x in np.ndindex(height, width):
         depth = (x + 0.5 - x0) * math.cos(angle) + (y + 0.5 - y0) * math.sin(angle)
-        out[:, :, y, x] *= 1 - strength * min(max(0.5 + depth / edge, 0.0), 1.0)
+        out[:, :, y, x] *= 1 - spec.strength * min(max(0.5 + depth / edge, 0.0), 1.0)
     return normalised(out)
 
 
-def powered(images: Array, exponent: float) -> Array:
+def gamma(images: Array, spec: Any, _: Draws) -> Array:
     levels = np.arange(256)
-    curve = (levels / 255) ** exponent
+    curve = (levels / 255) ** spec.exponent
     return normalised(np.interp(pixels(images) * 255, levels, curve))
 
 
-def defocused(images: Array, radius: float) -> Array:
-    return _blurred(images, lambda x, y: max(0.0, (x * x + y * y) ** 0.5 - radius))
+def defocus_blur(images: Array, spec: Any, _: Draws) -> Array:
+    return _blurred(images, lambda x, y: max(0.0, (x * x + y * y) ** 0.5 - spec.radius))
 
 
-def moved(images: Array, length: float, angle: float) -> Array:
+def motion_blur(images: Array, spec: Any, _: Draws) -> Array:
     """Distance to the segment: to an end where the foot of the perpendicular lies outside."""
-    tip = length / 2 * np.exp(1j * math.radians(angle))
+    tip = spec.length / 2 * np.exp(1j * math.radians(spec.angle))
 
     def distance(x: float, y: float) -> float:
         point = complex(x, y)
-        if length:
+        if spec.length:
             foot = ((point - tip) * tip.conjugate()).real / abs(tip) ** 2
             if -2 < foot < 0:
                 return abs((point * tip.conjugate()).imag) / abs(tip)

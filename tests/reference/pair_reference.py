@@ -4,9 +4,8 @@ Random numbers alone are taken from the server's generator, which are its promis
 is computed from them is written out.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import camera_reference as camera
 import numpy as np
@@ -44,74 +43,8 @@ def perturbed(
             images = perturbed(images, part, seed=seed, anchor=anchor, draw=draw)
         return images
     draws = Draws(kind, [DrawKey(seed, anchor, draw)], torch.device("cpu"))
-    return REFERENCES[kind](images, getattr(spec, kind), draws)
-
-
-def uniforms(draws: Draws, *shape: int) -> Array:
-    """Uniform numbers of one draw."""
-    return draws.uniforms((1, *shape))[0].double().numpy()
-
-
-def empty(images: Array, chosen: perturbation_pb2.Background) -> Array:
-    """What a background is known by, in [0, 1], (3, height, width)."""
-    if chosen.key:
-        rgb = np.frombuffer(bytes.fromhex(chosen.key), np.uint8) / 255
-        return np.broadcast_to(rgb[:, None, None], images.shape[1:])
-    plate = np.frombuffer(chosen.plate, np.uint8).reshape(1, -1, chosen.plate_width, 3)
-    return camera.pixels(pixels.model_input(plate, min(images.shape[2:])))[0]
-
-
-# Each takes normalised images, the kind's message, and the draws.
-REFERENCES: dict[str, Callable[[Array, Any, Draws], Array]] = {
-    "identity": lambda images, _, __: images,
-    "gaussian_noise": lambda images, spec, draws: pixels.noisy(
-        images, draws.normals(images.shape).numpy(), spec.sigma
-    ),
-    "gaussian_blur": lambda images, spec, _: pixels.blurred(images, spec.kernel_size | 1),
-    "resize": lambda images, spec, _: pixels.resized(images, spec.scale),
-    "brightness": lambda images, spec, _: camera.recoloured(images, camera.lit(spec.change)),
-    "contrast": lambda images, spec, _: camera.recoloured(images, camera.spread(spec.change)),
-    "color_jitter": lambda images, spec, draws: camera.jittered(
-        images, spec.strength, draws.numbers(4)[0]
-    ),
-    "jpeg": lambda images, spec, _: camera.compressed(images, spec.quality),
-    "occlusion": lambda images, spec, draws: scene.cut_out(
-        images, spec.size, 1, draws.numbers(2)[0]
-    ),
-    "random_shift": lambda images, spec, draws: camera.shifted(
-        images, spec.pixels, draws.numbers(2)[0]
-    ),
-    "shadow": lambda images, spec, draws: camera.shaded(
-        images, spec.strength, spec.softness, draws.numbers(3)[0]
-    ),
-    "gamma": lambda images, spec, _: camera.powered(images, spec.exponent),
-    "defocus_blur": lambda images, spec, _: camera.defocused(images, spec.radius),
-    "motion_blur": lambda images, spec, _: camera.moved(images, spec.length, spec.angle),
-    "saturation": lambda images, spec, _: scene.colourful(images, spec.change),
-    "cutout": lambda images, spec, draws: scene.cut_out(
-        images, spec.size, spec.patches, draws.numbers(2 * spec.patches)[0]
-    ),
-    "distractor": lambda images, spec, draws: scene.distracted(
-        images, spec.size, spec.speed, draws.numbers(6)[0]
-    ),
-    "background": lambda images, spec, draws: scene.another_background(
-        images, spec.strength, empty(images, spec), spec.tolerance, uniforms(draws, 3, 4, 4)
-    ),
-    "random_convolution": lambda images, spec, draws: scene.convolved(
-        images, spec.strength, draws.numbers(81)[0]
-    ),
-    "zoom": lambda images, spec, draws: scene.zoomed(images, spec.cut, draws.numbers(2)[0]),
-    "knocked_camera": lambda images, spec, draws: scene.knocked(
-        images, spec.degrees, spec.field_of_view, draws.numbers(3)[0]
-    ),
-    "haze": lambda images, spec, draws: scene.hazy(images, spec.strength, uniforms(draws, 4, 4)),
-    "salt_and_pepper": lambda images, spec, draws: scene.peppered(
-        images, spec.share, uniforms(draws, len(images), *images.shape[2:])
-    ),
-    "stutter": lambda images, spec, draws: scene.stuttered(
-        images, spec.chance, draws.numbers(len(images))[0]
-    ),
-}
+    (reference,) = (getattr(x, kind) for x in (pixels, camera, scene) if hasattr(x, kind))
+    return reference(images, getattr(spec, kind), draws)
 
 
 def compare(

@@ -1,9 +1,15 @@
-"""Model input and perturbed views in float64, from their formulas; matrices act on one axis."""
+"""Model input and perturbed views in float64, from their formulas; matrices act on one axis.
+
+Here, in ``camera_reference`` and in ``scene_reference`` the function of a kind has its name. It
+takes normalised images, (n, 3, height, width), the kind's message, and the draws.
+"""
 
 import math
+from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
+from acpc_server.perturb import Draws
 
 Array = NDArray[np.float64]
 
@@ -69,16 +75,24 @@ def noisy(images: Array, normals: Array, sigma: float) -> Array:
     return images + sigma * normals.astype(np.float64) / STD[:, None, None]
 
 
-def blurred(images: Array, kernel: int) -> Array:
-    height, width = images.shape[-2:]
-    return along(blurring(height, kernel), blurring(width, kernel), images)
+def identity(images: Array, _: Any, __: Draws) -> Array:
+    return images
 
 
-def resized(images: Array, scale: float) -> Array:
+def gaussian_noise(images: Array, spec: Any, draws: Draws) -> Array:
+    return noisy(images, draws.normals(images.shape).numpy(), spec.sigma)
+
+
+def gaussian_blur(images: Array, spec: Any, _: Draws) -> Array:
+    down, across = (blurring(side, spec.kernel_size | 1) for side in images.shape[-2:])
+    return along(down, across, images)
+
+
+def resize(images: Array, spec: Any, _: Draws) -> Array:
     """Down to round(side * scale) and back."""
     for axis in (-2, -1):
         side = images.shape[axis]
-        small = max(1, round(side * scale))
+        small = max(1, round(side * spec.scale))
         matrix = bilinear(small, side) @ bilinear(side, small)
         images = np.moveaxis(np.tensordot(matrix, images, (1, axis)), 0, axis)
     return images

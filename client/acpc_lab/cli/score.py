@@ -12,6 +12,7 @@ from acpc.contract import (
     ScoreRequest,
     curve_of,
     examples_of,
+    measured,
     parse_grid,
     severities_up_to,
     to_json,
@@ -338,7 +339,7 @@ class Limit(Asked, Followed, Server):
     def _submitted(self, client: AcpcClient, **asked: Any) -> ScoreJob:  # noqa: ANN401 - as ScoreRequest
         """The job of one severity, which the same question finds again."""
         request = ScoreRequest(request_id=self.request_id or "limit", **asked)
-        digest = hashlib.sha256(to_json(request).encode()).hexdigest()[:24]
+        digest = hashlib.sha256(to_json(measured(request)).encode()).hexdigest()[:24]
         attempt = 0
         while True:
             attempt += 1

@@ -40,6 +40,7 @@ from acpc_client import (
     Perturbation,
     Score,
     ScoreProtocol,
+    ScoreRequest,
     Thresholds,
     UntilDecided,
     load_thresholds,
@@ -93,9 +94,6 @@ class ScoringOptions(Access, total=False):
     backlog: int
     patience: float
     timeout: float
-
-
-_OF_REQUEST = ("reference", "protocol", "thresholds", "numeric_mode", "until_decided")
 
 
 @dataclass(frozen=True)
@@ -185,7 +183,8 @@ class EpochScorer:
         access: Any = {name: options.get(name) for name in Access.__annotations__}
         self._client = AcpcClient(server, **access) if isinstance(server, str) else server
         self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
-        given = {name: value for name, value in options.items() if name in _OF_REQUEST}
+        asked = ScoreRequest.__dataclass_fields__.keys() & options.keys()
+        given = {name: options.get(name) for name in asked}
         self._request: dict[str, Any] = {"anchors": anchors, **given}
         if isinstance(file := options.get("thresholds"), str | Path):
             chosen = load_thresholds(file)

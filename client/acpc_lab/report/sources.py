@@ -14,7 +14,6 @@ from acpc_client import (
     Operation,
     Result,
     Score,
-    ScoreRequest,
     load_result,
 )
 from acpc_client.errors import ArgumentError
@@ -214,8 +213,7 @@ def _measured(result: Result, where: str) -> CellResult:
         wanted = "save the job's operation, or use acpc score --out"
         raise ArgumentError("source", f"{where} does not say what was asked; {wanted}")
     _require_sound(score, where)
-    asked = {item.name: getattr(request, item.name) for item in dataclasses.fields(ScoreRequest)}
-    cell = Cell(**asked)
+    cell = Cell(**vars(request))
     return CellResult(
         state=TaskState.SUCCEEDED,
         operation=result.operation,

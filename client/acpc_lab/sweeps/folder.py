@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from acpc.contract import changed, from_plain, to_plain
+from acpc.contract import changed, from_plain, measured, shared, to_plain
 from acpc_client import (
     DatasetAnchors,
     Result,
@@ -41,7 +41,7 @@ class Cell(ScoreRequest):
             another cell. Empty: the cell goes by the names.
     """
 
-    labels: Mapping[str, Label] = field(default_factory=dict)
+    labels: Mapping[str, Label] = field(default_factory=dict, compare=False)
     content: str = ""
 
     @property
@@ -74,7 +74,7 @@ class Cell(ScoreRequest):
 
     def request(self) -> ScoreRequest:
         """Returns what a server is asked for; the request id is the attempt's."""
-        asked = {item.name: getattr(self, item.name) for item in dataclasses.fields(ScoreRequest)}
+        asked = shared(self, ScoreRequest)
         if isinstance(self.anchors, DatasetAnchors):  # all cells have as many
             asked["anchors"] = self.anchors.resolved_count()
         return ScoreRequest(**asked)
@@ -87,7 +87,7 @@ class Cell(ScoreRequest):
 
     def _content(self) -> str:
         # What has its default is left out: a release with one more field finds the same jobs.
-        whole = {**self.to_document(), "labels": None}
+        whole = {**measured(self), "request_id": None}
         for part in ("anchors", "protocol", "thresholds", "evidence"):
             record = getattr(self, part)
             if not isinstance(record, str):

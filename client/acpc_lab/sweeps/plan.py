@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from acpc.contract import MAX_RESAMPLES, nearest
+from acpc.contract import MAX_RESAMPLES, nearest, shared
 from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
 from acpc_client.errors import ArgumentError
 
@@ -86,12 +86,9 @@ class Planner:
         labels: dict[str, Label] = {**group.labels, **{k: as_value(v) for k, v in texts.items()}}
         fills = {**{key: str(value) for key, value in group.labels.items()}, **texts}
         same: dict[str, Any] = {
+            **shared(spec, Cell),
             "reference": self._reference(group.reference, fills) if group.reference else None,
             "anchors": self._anchors(group, fills),
-            "thresholds": spec.thresholds,
-            "numeric_mode": spec.numeric_mode,
-            "evidence": spec.evidence,
-            "until_decided": spec.until_decided,
             "labels": labels,
         }
         for shift, seed, protocol in itertools.product(spec.shifts, spec.seeds, spec.protocols):

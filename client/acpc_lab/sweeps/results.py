@@ -76,10 +76,10 @@ class SweepResults(Tabular, Sequence[CellResult]):
             held = disk.load(cell) if done else None
             if done and held is None:
                 entry = entry.without_answer()
-            state = {item.name: getattr(entry, item.name) for item in dataclasses.fields(Entry)}
             several = len(contents[cell.checkpoint]) > 1
             name = cell.checkpoint.name + (f" ({cell.content[:8]})" if several else "")
             score, time = (held.answer, held.time) if held else (None, None)
+            state = vars(entry)
             found.append(CellResult(**state, cell=cell, name=name, score=score, time=time))
         return cls(plan, disk.path, tuple(found))
 

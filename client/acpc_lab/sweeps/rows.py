@@ -200,7 +200,7 @@ def judged(items: Sequence[CellResult], method: Correction) -> tuple[CellResult,
 
 def _curve(item: CellResult) -> tuple[str, str]:
     """Returns a key that is equal for cells which differ by the shift alone."""
-    return item.name, dataclasses.replace(item.cell, shift=Identity(), labels={}).id
+    return item.name, dataclasses.replace(item.cell, shift=Identity()).id
 
 
 def _from(path: str, *names: str, first: str = "") -> Iterator[Quantity]:

@@ -31,7 +31,7 @@ NAMES = {
     "evidence": """
         CAUSES Doubt Evidence EvidenceOptions Fit FitCause FitOutcome Interval Look LookStop
         MAX_RESAMPLES Population PopulationEvidence SequentialLooks UntilDecided""",
-    "fields": "Frozen bounded bounds_of changed check",
+    "fields": "Frozen bounded bounds_of changed check shared",
     "help": "about did_you_mean load_optional nearest",
     "messages": "Codec Wire",
     "moments": """
@@ -39,7 +39,7 @@ NAMES = {
         PlannerMoment PoolRequest Proposal Views applied_to""",
     "normal_form": "digested resolved",
     "numbers": "Gauge Group NUMBERS Place TITLES",
-    "plain": "from_json from_plain field_from_plain to_json to_plain",
+    "plain": "from_json from_plain field_from_plain measured to_json to_plain",
     "provenance": "Receipt Timing moment",
     "record": "Columns Record Tabular beside cell columns_of ends percent text_table",
     "requests": """

@@ -195,6 +195,12 @@ def changed(record: object) -> dict[str, Any]:
     return {f.name: x for f, x in values if f.default is None or x != f.default()}
 
 
+def shared(record: object, cls: Any) -> dict[str, Any]:
+    """Returns what a record has of the fields of a class, by name."""
+    names = (f.name for f in dataclasses.fields(cls))
+    return {name: getattr(record, name) for name in names if hasattr(record, name)}
+
+
 def check(record: object, path: str = "") -> None:
     """Checks every field of a record and of the records in it, then its ``check_rules()``.
 

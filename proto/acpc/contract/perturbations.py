@@ -17,7 +17,7 @@ import numpy as np
 from acpc.contract.errors import ArgumentError
 from acpc.contract.fields import bounded, sized
 from acpc.contract.messages import Wire
-from acpc.contract.visual_changes import Registered, Signed, VisualChange, shown
+from acpc.contract.visual_changes import Registered, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
 
 __all__ = [
@@ -32,10 +32,7 @@ _NAMED = re.compile(rb"sha256:[0-9a-f]{64}")  # of a length that no plate has
 
 
 class Identity(VisualChange, Wire[pb.Identity]):
-    @property
-    def severity(self) -> float:
-        """Zero."""
-        return 0.0
+    first = 0
 
     def __str__(self) -> str:
         return self.kind
@@ -47,7 +44,7 @@ class GaussianNoise(VisualChange, Wire[pb.GaussianNoise]):
 
 
 class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
-    examples = (5, 15, 29)
+    examples, neutral = (5, 15, 29), 1
     kernel_size: int = bounded(ge=1, le=4095, unit="pixels")
 
     def __post_init__(self) -> None:
@@ -55,27 +52,22 @@ class GaussianBlur(VisualChange, Wire[pb.GaussianBlur]):
         object.__setattr__(self, "kernel_size", self.kernel_size | 1)
 
     @property
-    def changes_nothing(self) -> bool:
-        """Whether the kernel is one pixel."""
-        return self.kernel_size == 1
+    def severity(self) -> float:
+        """The kernel size."""
+        return float(self.kernel_size)
 
 
 class Resize(VisualChange, Wire[pb.Resize]):
-    examples = (0.5, 0.25, 0.1)
+    examples, neutral = (0.5, 0.25, 0.1), 1
     scale: float = bounded(gt=0, le=1)
 
-    @property
-    def severity(self) -> float:
-        """``1 - scale``."""
-        return 1.0 - self.scale
 
-
-class Brightness(Signed, Wire[pb.Brightness]):
+class Brightness(VisualChange, Wire[pb.Brightness]):
     examples = (-0.15, -0.3, -0.6)
     change: float = bounded(ge=-1, le=1)
 
 
-class Contrast(Signed, Wire[pb.Contrast]):
+class Contrast(VisualChange, Wire[pb.Contrast]):
     examples = (0.2, 0.4, 0.8)
     change: float = bounded(ge=-1, le=1)
 
@@ -86,13 +78,8 @@ class ColorJitter(VisualChange, Wire[pb.ColorJitter]):
 
 
 class Jpeg(VisualChange, Wire[pb.Jpeg]):
-    examples = (50, 20, 4)
+    examples, neutral = (50, 20, 4), 100
     quality: int = bounded(ge=1, le=100)
-
-    @property
-    def severity(self) -> float:
-        """``100 - quality``."""
-        return 100.0 - self.quality
 
 
 class Occlusion(VisualChange, Wire[pb.Occlusion]):
@@ -123,7 +110,7 @@ class Shadow(VisualChange, Wire[pb.Shadow]):
 
 
 class Gamma(VisualChange, Wire[pb.Gamma]):
-    examples = (1.2, 1.5, 2)
+    examples, neutral = (1.2, 1.5, 2), 1
     exponent: float = bounded(ge=0.1, le=10)
 
     @property
@@ -132,7 +119,7 @@ class Gamma(VisualChange, Wire[pb.Gamma]):
         return abs(math.log2(self.exponent))
 
 
-class Saturation(Signed, Wire[pb.Saturation]):
+class Saturation(VisualChange, Wire[pb.Saturation]):
     examples = (-0.25, -0.5, -1)
     change: float = bounded(ge=-1, le=1)
 

@@ -54,6 +54,18 @@ def to_plain(value: object, leaf: Leaf = _as_base64, path: str = "") -> Any:
     return leaf(value, path)
 
 
+def measured(record: Any) -> dict[str, Any]:
+    """The plain values of a record but of fields that are not compared: no number depends on them.
+
+    Names of jobs and files are made of these.
+    """
+    plain: dict[str, Any] = to_plain(record)
+    for f in fields(record):
+        if not f.compare:
+            del plain[_key(f)]
+    return plain
+
+
 def from_plain(cls: type[T], value: object, path: str = "", arrays: Arrays | None = None) -> T:
     """Reads a record, or one of a union of records, that ``to_plain`` wrote.
 

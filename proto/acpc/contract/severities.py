@@ -6,7 +6,6 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import fields, replace
 from fractions import Fraction
 from typing import Any, get_type_hints
@@ -138,14 +137,10 @@ def unchanged(shift: Any) -> Perturbation:
 
     Raises ArgumentError: It has no severity to choose.
     """
-    if shift.examples:
-        first = fields(shift)[0].name
-        for value in (0, 1, 100):
-            with suppress(ArgumentError):
-                found: Perturbation = replace(shift, **{first: value})
-                if found.changes_nothing:
-                    return found
-    raise ArgumentError("strongest", f"{shift} has no severity to change; {LISTED}")
+    if not shift.examples:
+        raise ArgumentError("strongest", f"{shift} has no severity to change; {LISTED}")
+    nothing: Perturbation = replace(shift, **{fields(shift)[0].name: shift.neutral})
+    return nothing
 
 
 def parse(text: str) -> Perturbation:

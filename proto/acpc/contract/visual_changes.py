@@ -31,10 +31,12 @@ class VisualChange(Frozen):
         kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
         examples: Parameters in the short form: mild, medium and strong. The medium ones are the
             paper's, where it has any. None of a kind whose severity cannot be chosen.
+        neutral: The first parameter of the change that changes nothing.
     """
 
     kind: ClassVar[str]
     examples: ClassVar[tuple[float | str, ...]] = ()
+    neutral: ClassVar[int] = 0
     checks_itself: ClassVar[bool] = True
 
     def __init_subclass__(cls, **made: bool) -> None:
@@ -48,13 +50,13 @@ class VisualChange(Frozen):
 
     @property
     def severity(self) -> float:
-        """Strength in the kind's own unit, larger for a stronger change: the first parameter."""
-        return float(self._first())
+        """Strength in the kind's own unit: how far the first parameter is from the neutral one."""
+        return float(abs(self.first - self.neutral))
 
     @property
     def changes_nothing(self) -> bool:
         """Whether the view certainly is the frames themselves, bit for bit."""
-        return self.severity == 0.0
+        return self.first == self.neutral
 
     @property
     def steps(self) -> tuple[VisualChange, ...]:
@@ -75,22 +77,15 @@ class VisualChange(Frozen):
         """The ``PerturbationSpec`` on the wire."""
         return pb.PerturbationSpec(**{self.kind: self.to_message()})  # type: ignore[attr-defined]
 
-    def _first(self) -> float:
+    @property
+    def first(self) -> float:
+        """The first parameter."""
         first: float = getattr(self, fields(self)[0].name)
         return first
 
     def __str__(self) -> str:
         """The short form; ``acpc.contract.parse`` reads it."""
         return f"{self.kind}:" + "@".join(map(shown, changed(self).values()))
-
-
-class Signed(VisualChange):
-    """A change that goes both ways: a grid of both signs is one grid."""
-
-    @property
-    def severity(self) -> float:
-        """Size of the change."""
-        return float(abs(self._first()))
 
 
 _GROUP = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:=+-]{0,99}")

@@ -6,10 +6,10 @@ import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Self, TypeVar
 
 import torch
-from acpc.contract import CheckpointRef, NumericMode, Receipt
+from acpc.contract import CheckpointRef, NumericMode, Receipt, ScoreRequest, StudyRequest, shared
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
 from acpc_server.encoding.receipt import digest_json, make_receipt
@@ -19,6 +19,8 @@ from acpc_server.jobs import JobSpec
 # Anchors in one durable shard. Part of a spec's meaning: batches follow shards, and float32 matrix
 # products depend on the batch in their last bits.
 SHARD_ANCHORS = 10
+
+Asked = TypeVar("Asked", ScoreRequest, StudyRequest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,14 +40,16 @@ class AnchorJobSpec(JobSpec, ABC):
         edges = [*range(0, self.anchors.count, SHARD_ANCHORS), self.anchors.count]
         return list(itertools.pairwise(edges))
 
-    def asked(self) -> dict[str, Any]:
-        """Return the fields that the request of any such job has, digests pinned."""
+    @classmethod
+    def of(cls, asked: ScoreRequest | StudyRequest, **decided: Any) -> Self:  # noqa: ANN401
+        """Make the job of a request, of which some fields are ``decided``."""
+        return cls(**{**shared(asked, cls), **decided})
+
+    def asked(self, cls: type[Asked]) -> Asked:
+        """Return the request of this job: defaults filled in, digests pinned, no request id."""
         source = self.anchors
-        return {
-            "checkpoint": self.checkpoint,
-            "anchors": source.digest if isinstance(source, AnchorSetSource) else source,
-            "numeric_mode": self.numeric_mode,
-        }
+        anchors = source.digest if isinstance(source, AnchorSetSource) else source
+        return cls(**{**shared(self, cls), "anchors": anchors})
 
     def drawn(self) -> dict[str, object]:
         """Describe how the windows of the anchors were drawn, as far as known, as JSON."""

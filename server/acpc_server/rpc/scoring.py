@@ -121,15 +121,14 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
         uploaded = isinstance(source, AnchorSetSource) and source.window_future_frames is None
         usual = Population.TRAJECTORIES if uploaded else Population.DATASET
         population = asked.evidence.population or usual
-        spec = ScoreSpec(
+        spec = ScoreSpec.of(
+            asked,
             checkpoint=self._pinned(asked.checkpoint),
             reference=against and self._pinned(against, "reference"),
             anchors=source,
-            perturbation=shift,
+            shift=shift,
             protocol=protocol,
-            thresholds=asked.thresholds,
             evidence=replace(asked.evidence, population=population),
-            until_decided=asked.until_decided,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
             view_digests=readers.given_views(
                 source, [shift], protocol.draws, ("perturbation", "protocol.draws")
@@ -164,7 +163,8 @@ class StudyServicer(_JobServicer[StudyJobKind]):
         else:
             fields = (f"{study.kind}.shifts[{{}}]", f"{study.kind}.draws")
             given = readers.given_views(source, study.shifts, study.draws, fields)
-        spec = StudySpec(
+        spec = StudySpec.of(
+            asked,
             anchors=source,
             checkpoint=self._pinned(asked.checkpoint),
             study=study,

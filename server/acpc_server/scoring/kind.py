@@ -16,6 +16,7 @@ from acpc.contract import (
     Population,
     Score,
     ScoreMetadata,
+    ScoreRequest,
     from_plain,
     to_plain,
 )
@@ -217,7 +218,7 @@ class ScoreRun:
             "anchors": opened["anchors"],
             "seen": opened["seen"],
         }
-        shift, numbers = series_name(spec.perturbation), score.read_score(spec, result).numbers()
+        shift, numbers = series_name(spec.shift), score.read_score(spec, result).numbers()
         engine.metrics.record_verdict(spec.checkpoint.name, shift, str(verdict.outcome), numbers)
         return result
 
@@ -253,9 +254,9 @@ class ScoreJobKind(AnchorJobKind):
             )
         check_drawing(card.history, card.image_size**2, "perturbation")
         frames = torch.zeros(1, 3, card.image_size, card.image_size)
-        if not isinstance(spec.perturbation, GivenViews):
-            with below(f"perturbation.{spec.perturbation.kind}"):
-                perturb_frames(frames, spec.perturbation, seed=0, anchor=0, draw=0)
+        if not isinstance(spec.shift, GivenViews):
+            with below(f"perturbation.{spec.shift.kind}"):
+                perturb_frames(frames, spec.shift, seed=0, anchor=0, draw=0)
         source = "anchor_set" if isinstance(spec.anchors, AnchorSetSource) else "dataset.count"
         views, endpoints = "the views of one anchor", "the endpoints of all anchors"
         for model in models.values():
@@ -299,7 +300,7 @@ class ScoreJobKind(AnchorJobKind):
 
     def metadata(self, spec: ScoreSpec, life: Mapping[str, Any]) -> ScoreMetadata:
         """Return what is measured and how far it is."""
-        return ScoreMetadata(checkpoint=spec.checkpoint, request=spec.request(), **life)
+        return ScoreMetadata(checkpoint=spec.checkpoint, request=spec.asked(ScoreRequest), **life)
 
     def answer(self, spec: ScoreSpec, result: Mapping[str, Any]) -> Score:
         """Return the answer of a job that succeeded, from its record."""

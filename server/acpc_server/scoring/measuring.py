@@ -119,7 +119,7 @@ _ARRAYS = tuple(x.name for x in fields(ShardRecord) if x.name != "errors")
 
 def latents_held(card: ModelCard, spec: ScoreSpec) -> int:
     """Count the latents of one anchor held at a time, of its frames, views and predictions."""
-    views = PerturbationSet((spec.perturbation,), spec.protocol.draws, spec.protocol.seed)
+    views = PerturbationSet((spec.shift,), spec.protocol.draws, spec.protocol.seed)
     return (1 + len(distinct_views(views))) * (card.history + spec.protocol.horizon)
 
 
@@ -145,7 +145,7 @@ class CheckpointMeasurement:
         """Measure anchors whose latents are held at a time; of a shard that ends at ``fit``."""
         bench, protocol = self.bench, self.spec.protocol
         history, future = bench.anchors.history, range(protocol.horizon)
-        plan = PerturbationSet((self.spec.perturbation,), protocol.draws, protocol.seed)
+        plan = PerturbationSet((self.spec.shift,), protocol.draws, protocol.seed)
         latents = bench.encode(*rows, history=history, future=future, views=plan)
         clean = latents.clean  # (n, h + H, dim)
         views = torch.cat([clean[:, None, :history], latents.views], dim=1)  # (n, 1 + v, h, dim)

@@ -33,7 +33,7 @@ def preview_anchors(
     anchors = readers.reopen(
         spec.anchors, result["anchors"], history=seen["history"], horizon=spec.protocol.horizon
     )
-    partner, shift = unpack(result["checkpoint"]["partner"]), spec.perturbation
+    partner, shift = unpack(result["checkpoint"]["partner"]), spec.shift
 
     def history(index: int) -> Tensor:
         frames = anchors.read_frames(index, index + 1)[0, : anchors.history]

@@ -160,7 +160,7 @@ def evidence_of(
 
 def _sample(spec: ScoreSpec, score: Mapping[str, Any]) -> evidence.CheckpointSample:
     draws = unpack(score["draw_radius"])
-    given = isinstance(spec.perturbation, GivenViews)
+    given = isinstance(spec.shift, GivenViews)
     shared = given and evidence.draws_are_shared(draws)
     return evidence.CheckpointSample(
         radius=unpack(score["radius"]),

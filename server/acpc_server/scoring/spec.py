@@ -11,7 +11,6 @@ from acpc.contract import (
     EvidenceOptions,
     Perturbation,
     ScoreProtocol,
-    ScoreRequest,
     Thresholds,
     UntilDecided,
     digested,
@@ -33,7 +32,7 @@ class ScoreSpec(AnchorJobSpec):
     """One ScoreCheckpoint job."""
 
     reference: CheckpointRef | None
-    perturbation: Perturbation
+    shift: Perturbation = field(metadata={"json": "perturbation"})
     protocol: ScoreProtocol = field(default_factory=ScoreProtocol)
     thresholds: Thresholds = field(default_factory=Thresholds)
     evidence: EvidenceOptions = field(default_factory=EvidenceOptions)
@@ -47,18 +46,6 @@ class ScoreSpec(AnchorJobSpec):
             with below("dataset"):
                 windows = self.anchors.with_windows(protocol.reading, protocol.horizon)
             object.__setattr__(self, "anchors", windows)
-
-    def request(self) -> ScoreRequest:
-        """Return the request of this job: defaults filled in, digests pinned, no request id."""
-        return ScoreRequest(
-            **self.asked(),
-            shift=self.perturbation,
-            reference=self.reference,
-            protocol=self.protocol,
-            thresholds=self.thresholds,
-            evidence=self.evidence,
-            until_decided=self.until_decided,
-        )
 
     def first(self, count: int) -> ScoreSpec:
         """Return the job of the first ``count`` anchors alone."""
@@ -119,7 +106,7 @@ class ScoreSpec(AnchorJobSpec):
         return digest_json(
             {
                 "draw_format": DRAW_FORMAT,
-                "specs": [self.perturbation.digest],
+                "specs": [self.shift.digest],
                 "draws": self.protocol.draws,
                 "seed": self.protocol.seed,
                 **self.given(),

@@ -12,6 +12,7 @@ from acpc.contract import (
     SensitivityStudy,
     Study,
     StudyMetadata,
+    StudyRequest,
     StudyRows,
 )
 
@@ -74,13 +75,14 @@ class StudyJobKind(AnchorJobKind):
 
     def metadata(self, spec: StudySpec, life: Mapping[str, Any]) -> StudyMetadata:
         """Return the request and the progress of a study."""
-        return StudyMetadata(request=spec.request(), **life)
+        return StudyMetadata(request=spec.asked(StudyRequest), **life)
 
     def answer(self, spec: StudySpec, result: Mapping[str, Any]) -> StudyRows:
         """The rows of a study that succeeded, from its record."""
         table = StudyTable.from_json(result)
         receipt = receipt_from_json(result["receipt"])
-        return StudyRows(spec.checkpoint, table.columns, table.arrays, receipt, spec.request())
+        asked = spec.asked(StudyRequest)
+        return StudyRows(spec.checkpoint, table.columns, table.arrays, receipt, asked)
 
     def count_steps(self, spec: StudySpec) -> int:
         """One step to read the anchors, one per shard."""

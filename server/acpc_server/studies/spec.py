@@ -15,7 +15,6 @@ from acpc.contract import (
     Reading,
     SensitivityStudy,
     Study,
-    StudyRequest,
     digested,
     resolved,
     to_plain,
@@ -66,10 +65,6 @@ class StudySpec(AnchorJobSpec):
             object.__setattr__(self, "study", resolved(self.study))
         if isinstance(self.anchors, AnchorSource):
             object.__setattr__(self, "anchors", _drawn(self.anchors, self.study))
-
-    def request(self) -> StudyRequest:
-        """The request of this job: defaults filled in, digests pinned, no request id."""
-        return StudyRequest(**self.asked(), study=self.study)
 
     def parameters(self) -> dict[str, object]:
         """The study without its views, and how the windows are drawn."""

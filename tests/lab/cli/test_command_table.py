@@ -340,6 +340,17 @@ def test_a_grid_of_shifts_is_one_table_of_jobs(
     assert [call.request_id for call in asked] == ["mine-0", "mine-1"]
 
 
+def test_a_limit_finds_the_jobs_that_an_earlier_release_submitted(acpc: Acpc) -> None:
+    for more in ("", " --population dataset"):
+        acpc.server.script.append(operation(NAME, error=BROKE))
+        limit = f"limit trained --reference plain --anchor-set d --shift blur:3,5{more}"
+        acpc(*shlex.split(limit), code=4)
+    assert [call.request_id for call in acpc.server.requests["ScoreCheckpoint"]] == [
+        "limit-5d7f8f402a174ee471e783a5-1", "limit-10c6d9294cb201e2b1b96747-1",
+        "limit-bf49fc5eca5cbc395463a227-1", "limit-d2135327d197f50733bfe66e-1",
+    ]  # fmt: skip
+
+
 def test_quiet_leaves_the_result_and_errors(acpc: Acpc) -> None:
     acpc.server.script.append(ended(PASSED, OPEN, **UNDECIDED))
     answer = acpc(*SCORE, "--quiet")

@@ -15,6 +15,8 @@ from acpc.contract import (
     PartnerPast,
     Reading,
     ScoreProtocol,
+    ScoreRequest,
+    StudyRequest,
     Thresholds,
     check,
     to_plain,
@@ -24,6 +26,7 @@ from acpc_server.jobs import unpack
 from acpc_server.scoring import ScoreSpec
 from acpc_server.scoring.measuring import ShardRecord
 from acpc_server.scoring.score import summarise_checkpoint
+from acpc_server.studies import StudySpec
 from score_specs import score_spec
 
 BASE = CheckpointRef(name="base", weights="weights.pt", digest="c" * 64)
@@ -47,6 +50,11 @@ PROTOCOLS = {
     "partner_past": PartnerPast.ANCHOR,
     "neighbourhood": 0.25,
 }
+
+
+@pytest.mark.parametrize(("asked", "job"), [(ScoreRequest, ScoreSpec), (StudyRequest, StudySpec)])
+def test_a_job_has_all_that_its_request_asks(asked: type, job: type) -> None:
+    assert {f.name for f in fields(asked)} - {f.name for f in fields(job)} == {"request_id"}
 
 
 def test_every_field_of_the_protocol_is_tried() -> None:

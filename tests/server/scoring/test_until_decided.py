@@ -73,7 +73,7 @@ class ScoringSteps:
         asked = ScoreSpec(
             **names,
             anchors=SOURCE,
-            perturbation=GaussianNoise(sigma=0.05),
+            shift=GaussianNoise(sigma=0.05),
             protocol=ScoreProtocol(draws=1, horizon=HORIZON, quantile=0.5),
             evidence=EvidenceOptions(resamples=200),
             until_decided=UntilDecided(BATCH),
