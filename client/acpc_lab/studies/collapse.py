@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
@@ -11,25 +11,20 @@ from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Answers, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
-from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.studies.statistics import CLEAN_SEEDS, clean_success, or_none, records
+from acpc_lab.tables import Arrays, Numbers, Rows, Texts, column, optional
 
 
 class CollapseRows(Rows):
     """A row per checkpoint, all of one task and scored on the same anchors and shift."""
 
-    checkpoint: Annotated[Texts, Column("name or label, for example the SIGReg weight")]
-    median_latent_distance: Annotated[
-        Numbers, Column("median distance between clean representations", low=0)
-    ]
-    ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
-    sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
-    success_clean: Annotated[
-        Numbers, Column("success on clean views, in %", low=0, high=100, optional=True)
-    ]
-    success_clean_seeds: CleanSeeds
+    checkpoint: Texts = column("name or label, for example the SIGReg weight")
+    median_latent_distance: Numbers = column("median distance between clean representations", low=0)
+    ir_raw: Numbers = column("raw IR", low=0)
+    sr: Numbers = column("separation rate", 0, 1)
+    success_clean: Numbers = optional("success on clean views, in %", 0, 100)
+    success_clean_seeds: Texts = optional(CLEAN_SEEDS)
 
 
 class CollapseParameters(Parameters):
@@ -151,7 +146,6 @@ STUDY = Study(
     "Does SR expose a collapsed representation that raw IR prefers?",
     summarise,
     shown,
-    tables,
     "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
     "0.967 to 0.984",
     (

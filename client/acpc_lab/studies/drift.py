@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
-from acpc.contract import DriftStudy, Record, bounded
+from acpc.contract import DriftStudy, Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
-from acpc_lab.studies.figures import by_row
+from acpc_lab.studies.base import RUN, Listing, Parameters, RunRows, Study
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.studies.statistics import Spread, held_out_errors
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from acpc_lab.studies.statistics import Spread, grouped, held_out_errors
+from acpc_lab.tables import Arrays, Integers, Numbers, column, groups
 
 CONTROLS = ("zeroed", "swapped", "shuffled")
 ROUNDING = 1e-5
@@ -26,20 +22,20 @@ ROUNDING = 1e-5
 class DriftRows(RunRows):
     """A row per anchor, shift and draw of one checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    group: Annotated[Integers, Column("group of trajectories that is left out together")]
-    shift: Annotated[Integers, Column("index of the shift", low=0)]
-    severity: Annotated[Numbers, Column("severity of the shift", low=0)]
-    draw: Annotated[Integers, Column("draw of the shift", low=0)]
-    encoder_shift: Annotated[Numbers, Column("distance of the encoded histories", low=0)]
-    acpc_one_step: Annotated[Numbers, Column("ACPC after one step", low=0)]
-    acpc: Annotated[Numbers, Column("ACPC after H steps under the recorded actions", low=0)]
-    acpc_zeroed: Annotated[Numbers, Column("ACPC under zero actions", low=0)]
-    acpc_swapped: Annotated[Numbers, Column("ACPC under another trajectory's actions", low=0)]
-    acpc_shuffled: Annotated[Numbers, Column("ACPC under the actions in another order", low=0)]
-    clean_error: Annotated[Numbers, Column("prediction error of the clean history", low=0)]
-    perturbed_error: Annotated[Numbers, Column("prediction error of the perturbed one", low=0)]
-    drift: Annotated[Numbers, Column("|perturbed_error - clean_error|", low=0)]
+    anchor: Integers = column("identity of the anchor")
+    group: Integers = column("group of trajectories that is left out together")
+    shift: Integers = column("index of the shift", low=0)
+    severity: Numbers = column("severity of the shift", low=0)
+    draw: Integers = column("draw of the shift", low=0)
+    encoder_shift: Numbers = column("distance of the encoded histories", low=0)
+    acpc_one_step: Numbers = column("ACPC after one step", low=0)
+    acpc: Numbers = column("ACPC after H steps under the recorded actions", low=0)
+    acpc_zeroed: Numbers = column("ACPC under zero actions", low=0)
+    acpc_swapped: Numbers = column("ACPC under another trajectory's actions", low=0)
+    acpc_shuffled: Numbers = column("ACPC under the actions in another order", low=0)
+    clean_error: Numbers = column("prediction error of the clean history", low=0)
+    perturbed_error: Numbers = column("prediction error of the perturbed one", low=0)
+    drift: Numbers = column("|perturbed_error - clean_error|", low=0)
 
 
 class DriftParameters(Parameters):
@@ -192,16 +188,13 @@ def reduction(cells: Sequence[DriftCell]) -> Reduction:
     """
     for cell in cells:
         if min(cell.base, cell.control) <= 0:
-            raise ArgumentError(
-                "drift",
-                f"{cell.task}, run {cell.run}: is predicted without error, so there is "
-                "no relative reduction; is it 0 in every row?",
-            )
+            why = "so there is no relative reduction; is it 0 in every row?"
+            wrong = f"{cell.task}, run {cell.run}: is predicted without error, {why}"
+            raise ArgumentError("drift", wrong)
     runs = []
-    for (run,), held in groups(cell.run for cell in cells).items():
-        mine = [cells[index] for index in held]
-        over_base = float(np.mean([cell.over_base for cell in mine]))
-        over_control = float(np.mean([cell.over_control for cell in mine]))
+    for (run,), mine in grouped(cells, "run").items():
+        reductions = columns_of(mine, "over_base", "over_control").values()
+        over_base, over_control = (float(np.mean(values)) for values in reductions)
         improved = sum(cell.improved for cell in mine)
         runs.append(RunReduction(run, over_base, over_control, improved, len(mine)))
     return Reduction(
@@ -217,10 +210,7 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     """Errors by task and run, the reductions over runs, and the bound."""
 
     def control(index: int, name: str) -> tuple[Any, ...]:
-        def error(row: tuple[DriftCell, tuple[float, ...]]) -> str:
-            return f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
-
-        return f"+{name}", error
+        return f"+{name}", lambda row: f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
 
     yield Listing(
         list(zip(summary.cells, summary.controls, strict=True)),
@@ -233,6 +223,7 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
             ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
         ),
     )
+    yield errors(summary.cells)
     yield "out-of-group MAE of the error drift; * marks the control it is compared with"
     found = summary.reduction
     yield (
@@ -246,11 +237,10 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     )
 
 
-def drift_errors(cells: Sequence[DriftCell]) -> Figure:
-    """The errors of each cell; compare within a row only, because latent scales differ."""
-    errors = (("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
-    named = (("task", "task"), ("run", "run"))
-    return by_row(Listing(cells, (*named, *errors), named=2, alike=True))
+def errors(cells: Sequence[DriftCell]) -> Listing:
+    """The figure of the errors; compare within a row only, because latent scales differ."""
+    columns = (*RUN, ("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
+    return Listing(cells, columns, "errors", named=2, alike=True, printed=False)
 
 
 def require_one_per_run(
@@ -260,16 +250,11 @@ def require_one_per_run(
 
     Raises ArgumentError: There are two.
     """
-    seen: dict[tuple[str, str], StudyCheckpoint] = {}
-    for row in checkpoints:
-        other = seen.setdefault((row.task, row.run), row)
-        if other is not row:
-            raise ArgumentError(
-                "checkpoint",
-                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
-                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
-                "unaugmented one",
-            )
+    for (task, run), held in grouped(checkpoints, "task", "run").items():
+        if len(held) > 1:
+            found = " and ".join(row.checkpoint.name for row in held[:2])
+            why = "this study takes one checkpoint of each, the unaugmented one"
+            raise ArgumentError("checkpoint", f"{task}, run {run} has {found}; {why}")
 
 
 STUDY = Study(
@@ -277,7 +262,6 @@ STUDY = Study(
     "Does ACPC tell how far a perturbation changes the prediction error?",
     summarise,
     shown,
-    lambda made: {"errors": drift_errors(made.summary.cells)},
     "55.9 +- 4.7% against Base and 51.3 +- 3.5% against Base and control, over 3 runs; "
     "best in 12 of 12 cells",
     (

@@ -8,7 +8,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -28,9 +28,8 @@ from acpc_lab.studies.base import (
     gathered,
     key,
 )
-from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.tables import Arrays, Column, Integers, Numbers
+from acpc_lab.tables import Arrays, Integers, Numbers, column, optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -42,16 +41,14 @@ SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 class GeometryRows(LevelRows):
     """A row per anchor and checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    encoder_radius: Annotated[Numbers, Column("largest distance of a view, encoded", low=0)]
-    encoder_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
-    encoder_disjoint: Annotated[Integers, Column("1: its ball meets no other anchor's", 0, 1)]
-    rollout_radius: Annotated[Numbers, Column("largest distance of a view, rolled out", low=0)]
-    rollout_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
-    rollout_disjoint: Annotated[Integers, Column("1: its ball meets no other anchor's", 0, 1)]
-    motion_scale: Annotated[
-        Numbers, Column("scale s_i of its clean motion, with --motion", low=0, optional=True)
-    ]
+    anchor: Integers = column("identity of the anchor")
+    encoder_radius: Numbers = column("largest distance of a view, encoded", low=0)
+    encoder_nearest: Numbers = column("distance to the nearest other anchor", low=0)
+    encoder_disjoint: Integers = column("1: its ball meets no other anchor's", 0, 1)
+    rollout_radius: Numbers = column("largest distance of a view, rolled out", low=0)
+    rollout_nearest: Numbers = column("distance to the nearest other anchor", low=0)
+    rollout_disjoint: Integers = column("1: its ball meets no other anchor's", 0, 1)
+    motion_scale: Numbers = optional("scale s_i of its clean motion, with --motion", low=0)
 
 
 class GeometryParameters(Parameters):
@@ -145,61 +142,67 @@ def summarise(
         for space in SPACES:
             names = (f"{space}_{name}" for name in ("radius", "nearest", "disjoint"))
             radius, nearest, disjoint = (getattr(cell, name) for name in names)
-            measured = Spacing(radius, nearest, disjoint == 1)
+            found = Spacing(radius, nearest, disjoint == 1)
             if arrays:
-                measured = _checked(measured, arrays, index, space)
-            spaces.append(_summary(named, space, measured))
+                found = _checked(found, arrays, index, space)
+            if not found.nearest.all():
+                where = f"{named[0]}, run {named[1]}, level {named[2]:g}"
+                why = "two anchors have one representation; the checkpoint may have collapsed"
+                wrong = f"{where}: is 0, so r/NN has no value: {why}"
+                raise ArgumentError(f"{space}_nearest", wrong)
+            ratio = found.radius / found.nearest
+            shares = (float(x.mean()) for x in (found.radius < found.nearest, found.disjoint))
+            median = float(np.median(ratio))
+            spaces.append(SpaceGeometry(*named, space, len(ratio), median, *shares))
     return GeometrySummary(tuple(spaces))
 
 
 def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacing:
+    """What the representations give. Raises ArgumentError: They lack, or the rows disagree."""
     names = [key(index, f"{space}_clean"), key(index, f"{space}_views")]
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise ArgumentError("arrays", f"{missing[0]} is missing; found {', '.join(arrays)}")
-    measured = measure(*(arrays[name] for name in names))
+    for name in names:
+        if name not in arrays:
+            raise ArgumentError("arrays", f"{name} is missing; found {', '.join(arrays)}")
+    clean, views = (arrays[name] for name in names)
+    measured = measure(clean, views)
+    nothing = 1e-5 * float(np.abs(clean).max(initial=0.0))  # Representations travel as float32.
     for name in ("radius", "nearest"):
         ours, theirs = getattr(measured, name), getattr(of_rows, name)
-        # Representations travel as float32.
-        scale = float(np.abs(arrays[names[0]]).max(initial=0.0))
-        if len(ours) != len(theirs) or not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * scale):
+        if len(ours) != len(theirs) or not np.allclose(ours, theirs, rtol=1e-4, atol=nothing):
             wrong = f"the rows do not agree with the representations in {' and '.join(names)}"
             raise ArgumentError(f"{space}_{name}", wrong)
     return measured
 
 
-def _summary(named: tuple[str, str, float], space: str, measured: Spacing) -> SpaceGeometry:
-    if not measured.nearest.all():
-        why = "two anchors have one representation; the checkpoint may have collapsed"
-        wrong = f"{named[0]}, run {named[1]}, level {named[2]:g}: is 0, so r/NN has no value: {why}"
-        raise ArgumentError(f"{space}_nearest", wrong)
-    ratio = measured.radius / measured.nearest
-    shares = (measured.radius < measured.nearest, measured.disjoint)
-    numbers = (float(np.median(ratio)), *(float(share.mean()) for share in shares))
-    return SpaceGeometry(*named, space, len(ratio), *numbers)
-
-
 def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
     """The numbers of every checkpoint in either space."""
-    yield Listing(
-        summary.spaces,
-        (
-            *CHECKPOINT,
-            ("space", "space"),
-            ("median r/NN", "median_ratio", ".2f"),
-            ("r < NN", "below_nearest", ".1%"),
-            ("fully disjoint", "disjoint", ".1%"),
-        ),
-        "numbers",
-        4,
+    columns = (
+        *CHECKPOINT,
+        ("space", "space"),
+        ("median r/NN", "median_ratio", ".2f"),
+        ("r < NN", "below_nearest", ".1%"),
+        ("fully disjoint", "disjoint", ".1%"),
     )
+    yield Listing(summary.spaces, columns, "numbers", 4)
 
 
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
-    """The arrays and the t-SNE coordinates of each space, which take a while where not held.
+    """The arrays and, of each space, t-SNE coordinates (n, 1 + views, 2), the clean view first.
 
-    Raises FailedPrecondition: scikit-learn is not installed.
+    They are only for looking at, and take a while where ``arrays`` lack them. Raises
+    FailedPrecondition: scikit-learn is not installed.
     """
+
+    def place(stem: str) -> NDArray[np.float32]:
+        clean, views = arrays[f"{stem}_clean"], arrays[f"{stem}_views"]
+        points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
+        flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
+        perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
+        chosen = {"perplexity": perplexity, "random_state": parameters.tsne_seed}
+        projection = load("sklearn.manifold", "tsne").TSNE(init="pca", **chosen)
+        placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+        return placed.reshape(*points.shape[:2], 2)
+
     stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
     stems = [stem for stem in stems if f"{stem}_tsne" not in arrays]
     # One thread for all of linear algebra, a setting of the process: threads sum in an order of
@@ -208,36 +211,17 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
         load("threadpoolctl", "tsne").threadpool_limits(1),
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
-        placed = pool.map(
-            lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
-        )
-        return {**arrays, **{f"{stem}_tsne": at for stem, at in zip(stems, placed, strict=True)}}
-
-
-def tsne(
-    clean: NDArray[np.floating], views: NDArray[np.floating], parameters: GeometryParameters
-) -> NDArray[np.float32]:
-    """Maps latents to the plane, (n, 1 + views, 2), the clean view first; only for looking at.
-
-    Raises FailedPrecondition: scikit-learn is not installed.
-    """
-    points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
-    flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
-    manifold = load("sklearn.manifold", "tsne")
-    perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
-    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.tsne_seed)
-    placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
-    return placed.reshape(*points.shape[:2], 2)
+        placed = zip(stems, pool.map(place, stems), strict=True)
+        return {**arrays, **{f"{stem}_tsne": at for stem, at in placed}}
 
 
 def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The numbers and, where the representations are at hand, the t-SNE panels."""
-    summary, parameters, drawn = evidence.summary, evidence.parameters, tables(evidence)
+    """The t-SNE panels, where the representations are at hand and scikit-learn is installed."""
     if evidence.arrays:
-        with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
-            arrays = embedded(evidence.arrays, parameters)
-            drawn["tsne"] = projections(summary, parameters, arrays)
-    return drawn
+        with contextlib.suppress(FailedPrecondition):
+            arrays = embedded(evidence.arrays, evidence.parameters)
+            return {"tsne": projections(evidence.summary, evidence.parameters, arrays)}
+    return {}
 
 
 def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
@@ -310,7 +294,6 @@ STUDY = Study(
     "Do perturbed views of one history overlap with other histories?",
     summarise,
     shown,
-    draw,
     "median r/NN 1.41 encoded and 1.86 rolled out, none disjoint; augmented 0.10 and "
     "0.19, 95.3% and 84.4% disjoint",
     (
@@ -319,4 +302,5 @@ STUDY = Study(
     ),
     Ask(GeometryStudy()),
     gather=_gather,
+    draw=draw,
 )

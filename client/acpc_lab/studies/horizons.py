@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
@@ -12,17 +12,16 @@ from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.tables import Arrays, Column, Integers, Numbers
+from acpc_lab.tables import Arrays, Integers, Numbers, column
 
 
 class HorizonRows(LevelRows):
     """A row per checkpoint, horizon and quantile."""
 
-    horizon: Annotated[Integers, Column("predicted steps H", low=1)]
-    quantile: Annotated[Numbers, Column("quantile q over anchors", low=0, high=1)]
-    ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
+    horizon: Integers = column("predicted steps H", low=1)
+    quantile: Numbers = column("quantile q over anchors", 0, 1)
+    ir_raw: Numbers = column("raw IR", low=0)
 
 
 class HorizonParameters(Parameters):
@@ -141,7 +140,6 @@ STUDY = Study(
     "Does IR fall whatever the horizon and the quantile?",
     summarise,
     shown,
-    tables,
     "a ratio of at most 0.09 in every task, at every horizon and quantile",
     (
         "acpc study run horizons --checkpoints pairs.csv --out horizons/ "

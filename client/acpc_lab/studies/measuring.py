@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import Study
@@ -34,8 +34,8 @@ from acpc_lab.campaigns import (
     Options,
     Task,
 )
-from acpc_lab.studies.statistics import CleanSeeds
-from acpc_lab.tables import Column, Numbers, Rows, Texts
+from acpc_lab.studies.statistics import CLEAN_SEEDS
+from acpc_lab.tables import Numbers, Rows, Texts, column, optional
 
 CONCURRENCY = 5
 """Jobs at the server at a time."""
@@ -47,20 +47,16 @@ _MAX_ATTEMPTS = 1000
 class CheckpointRows(Rows):
     """A row per checkpoint to measure."""
 
-    task: Annotated[Texts, Column("task, as it shall be called in the results")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[
-        Numbers, Column("augmentation level; 0: unaugmented [0]", low=0, optional=True)
-    ]
-    checkpoint: Annotated[Texts, Column("checkpoint at the server")]
-    weights: Annotated[Texts, Column("weights file inside its folder", optional=True)]
-    dataset: Annotated[Texts, Column("HDF5 file below the dataset root", optional=True)]
-    preset: Annotated[Texts, Column("task preset or task file", optional=True)]
-    anchor_set: Annotated[Texts, Column("digest of an anchor set, for dataset", optional=True)]
-    success_clean: Annotated[
-        Numbers, Column("clean success in %, shown by collapse", 0, 100, optional=True)
-    ]
-    success_clean_seeds: CleanSeeds
+    task: Texts = column("task, as it shall be called in the results")
+    run: Texts = column("training run, for example its seed")
+    level: Numbers = optional("augmentation level; 0: unaugmented [0]", low=0)
+    checkpoint: Texts = column("checkpoint at the server")
+    weights: Texts = optional("weights file inside its folder")
+    dataset: Texts = optional("HDF5 file below the dataset root")
+    preset: Texts = optional("task preset or task file")
+    anchor_set: Texts = optional("digest of an anchor set, for dataset")
+    success_clean: Numbers = optional("clean success in %, shown by collapse", 0, 100)
+    success_clean_seeds: Texts = optional(CLEAN_SEEDS)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
 
 import numpy as np
 from acpc.contract import Record, SensitivityStudy
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import CHECKPOINT, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+from acpc_lab.tables import Arrays, Integers, Numbers, column, groups
 
 METHODS = ("jvp", "finite_difference")
 
@@ -21,12 +19,10 @@ METHODS = ("jvp", "finite_difference")
 class SensitivityRows(LevelRows):
     """A row per anchor, method and probe of one checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    method: Annotated[
-        Integers, Column("0: Jacobian-vector product, 1: finite difference", low=0, high=1)
-    ]
-    probe: Annotated[Integers, Column("number of the probe", low=0)]
-    squared_norm: Annotated[Numbers, Column("estimate of the squared Frobenius norm", low=0)]
+    anchor: Integers = column("identity of the anchor")
+    method: Integers = column("0: Jacobian-vector product, 1: finite difference", 0, 1)
+    probe: Integers = column("number of the probe", low=0)
+    squared_norm: Numbers = column("estimate of the squared Frobenius norm", low=0)
 
 
 class Sensitivity(Record):
@@ -148,7 +144,6 @@ STUDY = Study(
     "How strongly do encoder and rollout amplify small noise?",
     summarise,
     shown,
-    tables,
     "by both methods the augmented checkpoint is less sensitive in every task; no number "
     "is printed",
     ("acpc study run sensitivity --checkpoints pair.csv --out sensitivity/",),

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import numpy as np
-from acpc.contract import Record, bounded
+from acpc.contract import Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, hue, panels, zero_line
 from acpc_lab.studies.base import Evidence, Listing, Parameters, RunRows, Study, family_column
 from acpc_lab.studies.statistics import (
+    EPISODES,
     SLACK,
     Confusion,
-    Episodes,
     Interval,
     Mask,
     as_float,
     gain_interval,
+    grouped,
     or_none,
     records,
     spearman,
 )
 from acpc_lab.studies.thresholds import ThresholdSummary
-from acpc_lab.tables import Arrays, Column, Numbers, Texts
+from acpc_lab.tables import Arrays, Numbers, Texts, column, optional
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 EPS_SCORE = 1e-12
@@ -39,28 +40,19 @@ EPS_SCORE = 1e-12
 class ShiftRows(RunRows):
     """A row per pair of checkpoints and shift: the augmented one against its reference."""
 
-    shift: Annotated[Texts, Column("visual shift, for example blur")]
-    ir_rel: Annotated[Numbers, Column("relative IR of the augmented checkpoint", low=0)]
-    sr: Annotated[Numbers, Column("SR of the augmented checkpoint", low=0, high=1)]
-    sr_reference: Annotated[
-        Numbers,
-        Column("SR of the reference; needed only where t_IR > 0.5", low=0, high=1, optional=True),
-    ]
-    success_gain: Annotated[
-        Numbers, Column("success under the shift minus the reference's, in points", -100, 100)
-    ]
-    clean_gain: Annotated[
-        Numbers,
-        Column("clean success minus the reference's, in points [0]", -100, 100, optional=True),
-    ]
-    t_ir: Annotated[Numbers, Column("threshold of relative IR for this task", 0, optional=True)]
-    t_sr: Annotated[Numbers, Column("threshold of SR for this task", 0, 1, optional=True)]
-    family: Annotated[Texts, Column("model family, whose thresholds are taken", optional=True)]
-    success: Annotated[
-        Numbers,
-        Column("success of the augmented checkpoint under the shift, in %", 0, 100, optional=True),
-    ]
-    episodes: Episodes
+    shift: Texts = column("visual shift, for example blur")
+    ir_rel: Numbers = column("relative IR of the augmented checkpoint", low=0)
+    sr: Numbers = column("SR of the augmented checkpoint", 0, 1)
+    sr_reference: Numbers = optional("SR of the reference; needed only where t_IR > 0.5", 0, 1)
+    success_gain: Numbers = column(
+        "success under the shift minus the reference's, in points", -100, 100
+    )
+    clean_gain: Numbers = optional("clean success minus the reference's, in points [0]", -100, 100)
+    t_ir: Numbers = optional("threshold of relative IR for this task", 0)
+    t_sr: Numbers = optional("threshold of SR for this task", 0, 1)
+    family: Texts = optional("model family, whose thresholds are taken")
+    success: Numbers = optional("success of the augmented checkpoint under the shift, in %", 0, 100)
+    episodes: Numbers = optional(EPISODES, low=1)
 
 
 class ShiftParameters(Parameters):
@@ -286,29 +278,22 @@ def _gain(pair: ShiftPair) -> str:
 
 def shift_bars(pairs: Sequence[ShiftPair]) -> Figure:
     """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
-    figure, (left, right) = panels(2, width=3.0)
-    _bars(left, pairs, "success_gain", "change of success (points)")
-    _bars(right, pairs, "delta_score", "change of the screen score S")
-    left.legend()
-    return figure
-
-
-def _bars(axis: Axes, pairs: Sequence[ShiftPair], field: str, label: str) -> None:
-    tasks = list(dict.fromkeys(pair.task for pair in pairs))
-    shifts = list(dict.fromkeys(pair.shift for pair in pairs))
-    width = 0.8 / len(shifts)
-    for index, shift in enumerate(shifts):
-        for place, task in enumerate(tasks):
-            mine = [pair for pair in pairs if (pair.task, pair.shift) == (task, shift)]
-            if mine:
-                values = [getattr(pair, field) for pair in mine]
-                at = place + (index - (len(shifts) - 1) / 2) * width
-                named = None if place else shift
+    figure, axes = panels(2, width=3.0)
+    shifts, tasks = map(dict.fromkeys, columns_of(pairs, "shift", "task").values())
+    by_bar, width = grouped(pairs, "shift", "task"), 0.8 / len(shifts)
+    for (index, shift), (place, task) in itertools.product(enumerate(shifts), enumerate(tasks)):
+        at, named = place + (index - (len(shifts) - 1) / 2) * width, None if place else shift
+        mine = columns_of(by_bar.get((shift, task), ()), "success_gain", "delta_score")
+        for axis, values in zip(axes, mine.values(), strict=True):
+            if values:
                 axis.bar(at, np.mean(values), 0.9 * width, color=hue(index), label=named)
                 axis.plot([at] * len(values), values, ".", color=INK, markersize=3)
-    axis.set_xticks(range(len(tasks)), tasks)
-    axis.set_ylabel(label)
-    zero_line(axis)
+    for axis, label in zip(axes, ("success (points)", "the screen score S"), strict=True):
+        axis.set_xticks(range(len(tasks)), tasks)
+        axis.set_ylabel(f"change of {label}")
+        zero_line(axis)
+    axes[0].legend()
+    return figure
 
 
 STUDY = Study(
@@ -316,7 +301,6 @@ STUDY = Study(
     "Does the change of the screen score agree with the change in behaviour?",
     summarise,
     shown,
-    lambda made: {"bars": shift_bars(made.summary.pairs)},
     "over 24 pairs BA 0.889, precision 0.882, recall 1.000, Spearman 0.835; 2 boundary cases",
     (
         "acpc study run shifts --rows paper",
@@ -325,4 +309,5 @@ STUDY = Study(
     about="A row compares an augmented checkpoint with its unaugmented reference under a shift "
     "such as blur. Thresholds stand in the columns `t_ir` and `t_sr`, come from a threshold study "
     "(for each task, the pair chosen on all other tasks), or are the same for all.",
+    draw=lambda made: {"bars": shift_bars(made.summary.pairs)},
 )

@@ -6,24 +6,19 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import Record
+from acpc.contract import Record, columns_of
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.evidence import wilson
-from acpc_lab.tables import Column, Numbers, Texts
-from acpc_lab.tables import groups as groups_of
+from acpc_lab.tables import Numbers, Texts, groups
 
 Mask = NDArray[np.bool_]
-CleanSeeds = Annotated[
-    Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
-]
-Episodes = Annotated[
-    Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
-]
+CLEAN_SEEDS = "the same by evaluation seed, for example 95 98 96"
+EPISODES = "episodes behind each success rate, for intervals"
 Item = TypeVar("Item")
 Ratio = TypeVar("Ratio", Fraction, float)
 SLACK = 1e-9
@@ -52,6 +47,12 @@ def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ..
     """A record per row of the columns, which are its fields in order."""
     rows = zip(*(column.tolist() for column in columns), strict=True)
     return tuple(kind(*values) for values in rows)
+
+
+def grouped(items: Sequence[Item], *names: str) -> dict[tuple[Any, ...], list[Item]]:
+    """The items of each combination of these attributes, as they first occur."""
+    keys = groups(*columns_of(items, *names).values())
+    return {key: [items[index] for index in held] for key, held in keys.items()}
 
 
 def or_none(column: Numbers) -> NDArray[np.object_]:
@@ -154,7 +155,7 @@ def held_out_errors(
     Raises ArgumentError: There are fewer than two groups.
     """
     design = np.stack(features, axis=1)  # (n, features)
-    folds = groups_of(held_out.tolist())
+    folds = groups(held_out.tolist())
     if len(folds) < 2:
         raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
     errors = np.empty(len(target))

@@ -11,11 +11,7 @@ from acpc_lab.studies.statistics import Confusion
 from acpc_lab.studies.thresholds import SweepRows, ThresholdParameters
 from acpc_lab.studies.thresholds.selection import Judgement, ThresholdPair, select
 from acpc_lab.studies.thresholds.selection import ThresholdPair as Pair
-from acpc_lab.studies.thresholds.sweep import (
-    meets_criterion,
-    read_training_sweep,
-    required_success,
-)
+from acpc_lab.studies.thresholds.sweep import criterion, read_training_sweep
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from study_examples import LEVELS, SWEEP, joined, summary, sweep_columns
@@ -152,8 +148,8 @@ def test_a_made_up_sweep_gives_the_printed_table() -> None:
 def test_the_criterion_is_met_exactly_at_its_edges() -> None:
     noisy = np.array([20.0, 84.0, 83.99, 100.0, 100.0])  # 20 + 0.8 (100 - 20) = 84
     clean = np.array([90.0, 85.0, 90.0, 84.99, 85.0])
-    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
-    found = meets_criterion(noisy, clean, required)
+    required, found = criterion(noisy, clean, recovery=0.8, clean_loss=5)
+    assert required == (84.0, 85.0)
     assert found.tolist() == [False, True, False, False, True]
 
 
@@ -163,8 +159,7 @@ def test_a_cutoff_that_is_hit_exactly_is_met(low: int, gain: int, parts: int) ->
     best = low + gain
     hit = float(Fraction(low, parts) + Fraction(4, 5) * Fraction(gain, parts))
     noisy, clean = np.array([low / parts, best / parts, hit]), np.full(3, 50.0)
-    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
-    assert meets_criterion(noisy, clean, required)[2]
+    assert criterion(noisy, clean, recovery=0.8, clean_loss=5)[1][2]
 
 
 def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:

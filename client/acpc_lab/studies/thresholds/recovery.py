@@ -81,7 +81,7 @@ class RunRecovery(Record):
     undecided_levels: tuple[float, ...]
 
 
-def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
+def of_task(task: str, runs: Sequence[Run], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
     noisy = np.mean([run.rows.success_noisy for run in runs], axis=0)

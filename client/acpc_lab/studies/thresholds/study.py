@@ -11,8 +11,7 @@ from acpc.contract import Record, cell
 from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Evidence, Listing, Study, family_column
-from acpc_lab.studies.figures import by_row
+from acpc_lab.studies.base import Evidence, Listing, Study, by_row, family_column
 from acpc_lab.studies.statistics import as_float, mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
@@ -316,7 +315,6 @@ STUDY = Study(
     "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
     summarise,
     shown,
-    draw,
     "one source task: BA 0.855 (0.723 to 0.913); several: BA 0.900, precision 0.913, "
     "recall 0.953, worst onset mismatch 1",
     (
@@ -329,4 +327,5 @@ STUDY = Study(
     "visual shift. With a column `family` it does so in each model family by itself. With "
     "`--thresholds` it also writes the pair that does best on all tasks, for checkpoints that come "
     "later: `thresholds: FILE` in the protocol of a score.",
+    draw=draw,
 )
