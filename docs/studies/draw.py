@@ -25,7 +25,7 @@ def main() -> None:
         collapse = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).figures()
         ratios = next(part for part in horizons.shown(printed) if not isinstance(part, str))
         figures = {
-            "thresholds": splits(paper.splits()),
+            "thresholds": by_row(splits(paper.splits())),
             "shifts": Evidence.of(STUDIES["shifts"], paper.shift_rows()).figures()["bars"],
             "drift": by_row(errors(paper.drift_cells())),
             "horizons": by_row(ratios),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 READINGS = ("paper", "released")
+Figures = Mapping[str, "Figure"]
 
 
 class RunRows(Rows):
@@ -76,16 +77,6 @@ class Parameters(Frozen):
             if name not in names:
                 raise ArgumentError(name, f"is no parameter; there are {', '.join(names)}")
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
-
-
-RUN = (("task", "task"), ("run", "run"))
-CHECKPOINT = (*RUN, ("level", "level", "g"))
-"""The columns that name a checkpoint."""
-
-
-def family_column(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """The column of the model family, where an item names one."""
-    return (("family", "family"),) * any(item.family for item in items)
 
 
 Answers = Sequence[tuple[StudyCheckpoint, Any]]
@@ -150,7 +141,7 @@ class Study:
     about: str = ""
     gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
     check: Callable[[Sequence[StudyCheckpoint], Any], None] = lambda checkpoints, parameters: None
-    draw: Callable[[Evidence], Mapping[str, Figure]] = lambda made: {}
+    draw: Callable[[Evidence], Figures] = lambda made: {}
 
     @property
     def rows(self) -> type[Rows]:
@@ -200,7 +191,7 @@ class Evidence:
         asked = {"study": self.study.name, "parameters": parameters, "sources": list(sources)}
         return Result("study_summary", self.summary.to_dict(), asked)
 
-    def figures(self) -> Mapping[str, Figure]:
+    def figures(self) -> Figures:
         """The figures by name; open a ``styled`` context to draw and to save them.
 
         Raises FailedPrecondition: matplotlib or scikit-learn is not installed.

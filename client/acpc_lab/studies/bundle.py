@@ -21,7 +21,7 @@ from acpc.contract import Record
 from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
-from acpc_lab import plotting
+from acpc_lab import plotting, tables
 from acpc_lab.studies import (
     collapse,
     drift,
@@ -33,16 +33,6 @@ from acpc_lab.studies import (
     thresholds,
 )
 from acpc_lab.studies.base import Evidence, Study
-from acpc_lab.tables import (
-    compared,
-    leaves,
-    read_rows,
-    sha256,
-    to_csv,
-    to_json,
-    to_npz,
-    write_whole,
-)
 
 _MODULES = (thresholds, shifts, drift, planner, geometry, sensitivity, horizons, collapse)
 STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
@@ -77,17 +67,14 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the study: of all but its figures, which can be drawn again."""
-        document = self._document()
+        document = self.document()
         del document["figures"]
-        return sha256(to_json(document))
+        return tables.sha256(tables.to_json(document))
 
-    def _document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """The manifest."""
         plain = {name: getattr(self, name) for name in WRITTEN}
         return {"format": FORMAT, "study": self.study.name, **plain}
-
-    def write_manifest(self) -> None:
-        """Writes ``study.json``."""
-        write_whole(self.folder / MANIFEST, to_json(self._document()))
 
     def evidence(self) -> Evidence:
         """The study, computed again from its rows.
@@ -98,7 +85,7 @@ class Bundle:
             raise ArgumentError(str(self.folder), f"{MANIFEST} names no {ROWS}")
         parameters = self.study.parameters.from_dict(self.parameters)
         arrays = read_npz(self.folder / ARRAYS) if ARRAYS in self.files else {}
-        read = read_rows(self.folder / ROWS, self.study.rows)
+        read = tables.read_rows(self.folder / ROWS, self.study.rows)
         return Evidence.of(self.study, read, parameters, arrays)
 
 
@@ -115,22 +102,22 @@ def write(
     """
     require_free(folder)
     content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
-    content[ROWS] = to_csv(evidence.rows).encode()
+    content[ROWS] = tables.to_csv(evidence.rows).encode()
     if evidence.arrays:
-        content[ARRAYS] = to_npz(evidence.arrays)
-    content[SUMMARY] = to_json(evidence.result(sources).to_dict())
+        content[ARRAYS] = tables.to_npz(evidence.arrays)
+    content[SUMMARY] = tables.to_json(evidence.result(sources).to_dict())
     for name, data in content.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        tables.write_whole(path, data)
     bundle = Bundle(
         folder=folder,
         study=evidence.study,
         parameters=evidence.parameters.to_dict(),
         sources=[*sources, {"kind": "computed", "acpc": metadata.version("acpc")}],
-        files={name: sha256(data) for name, data in sorted(content.items())},
+        files={name: tables.sha256(data) for name, data in sorted(content.items())},
     )
-    bundle.write_manifest()
+    tables.write_whole(folder / MANIFEST, tables.to_json(bundle.document()))
     return bundle
 
 
@@ -226,7 +213,7 @@ def verify(folder: Path) -> Verification:
     difference = None
     for name, wanted in held.files.items():
         path = folder / name
-        found = sha256(path.read_bytes()) if path.is_file() else ""
+        found = tables.sha256(path.read_bytes()) if path.is_file() else ""
         if found != wanted:
             words = f"has the SHA-256 {found}, where {MANIFEST} has {wanted}"
             difference = f"{name} {words if found else 'is missing'}"
@@ -249,5 +236,7 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
     except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     computed = held.evidence().result(held.sources[:-1]).to_dict()  # the last one is this release
-    found = compared(dict(leaves(written)), dict(leaves(computed)), TOLERANCE, NOTHING)
+    found = tables.compared(
+        dict(tables.leaves(written)), dict(tables.leaves(computed)), TOLERANCE, NOTHING
+    )
     return found.values, found.largest, found.first and f"{SUMMARY}, {found.first}"

@@ -10,9 +10,10 @@ from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Answers, Listing, Parameters, Study
+from acpc_lab.studies.base import Answers, Parameters, Study
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.studies.statistics import CLEAN_SEEDS, clean_success, or_none, records
+from acpc_lab.studies.statistics import CLEAN_SEEDS, clean_success, records
 from acpc_lab.tables import Arrays, Numbers, Rows, Texts, column, optional
 
 
@@ -94,7 +95,7 @@ def summarise(
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
     clean = clean_success(rows.success_clean, rows.success_clean_seeds)
-    success, deviation = map(or_none, clean)
+    success, deviation = (np.where(np.isnan(found), None, found) for found in clean)
     columns = (rows.checkpoint, distance, share, rows.ir_raw, rows.sr, success, collapsed)
     return CollapseSummary(
         checkpoints=records(CollapseLine, *columns, deviation),
@@ -107,19 +108,16 @@ def summarise(
 
 def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
     """The checkpoints, and which of them IR and SR tell apart."""
-    yield Listing(
-        summary.checkpoints,
-        (
-            ("checkpoint", "checkpoint"),
-            ("median latent distance", "median_latent_distance", ".4g"),
-            ("raw IR", "ir_raw", ".3f"),
-            ("SR", "sr", ".3f"),
-            ("clean success %", "success_clean", ".1f"),
-            ("its SD", "success_clean_sd", ".1f"),
-            ("collapsed", "collapsed"),
-        ),
-        "checkpoints",
+    columns = (
+        ("checkpoint", "checkpoint"),
+        ("median latent distance", "median_latent_distance", ".4g"),
+        ("raw IR", "ir_raw", ".3f"),
+        ("SR", "sr", ".3f"),
+        ("clean success %", "success_clean", ".1f"),
+        ("its SD", "success_clean_sd", ".1f"),
+        ("collapsed", "collapsed"),
     )
+    yield Listing(summary.checkpoints, columns, "checkpoints")
     yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled
     if summary.exposed is not None:
         yield f"SR {'exposes' if summary.exposed else 'does not expose'} the collapse"

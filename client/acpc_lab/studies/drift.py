@@ -9,7 +9,8 @@ import numpy as np
 from acpc.contract import DriftStudy, Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import RUN, Listing, Parameters, RunRows, Study
+from acpc_lab.studies.base import Parameters, RunRows, Study
+from acpc_lab.studies.figures import RUN, Listing
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.studies.statistics import Spread, grouped, held_out_errors
 from acpc_lab.tables import Arrays, Integers, Numbers, column, groups
@@ -53,11 +54,9 @@ class DriftCell(Record):
 
     Attributes:
         base: Severity, encoder shift and one-step ACPC.
-        control: Base and the control that does best on the groups left out.
+        control: Base and ``selected``, the control that does best on the groups left out.
         acpc: Base and ACPC under the recorded actions.
-        selected: That control.
-        wins: Folds in which ``acpc`` beats ``control``.
-        folds: Groups.
+        wins: Of the ``folds``, one a group, those in which ``acpc`` beats ``control``.
     """
 
     task: str
@@ -212,17 +211,15 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     def control(index: int, name: str) -> tuple[Any, ...]:
         return f"+{name}", lambda row: f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
 
-    yield Listing(
-        list(zip(summary.cells, summary.controls, strict=True)),
-        (
-            ("task", lambda row: row[0].task),
-            ("run", lambda row: row[0].run),
-            ("Base", lambda row: row[0].base, ".3f"),
-            *(control(index, name) for index, name in enumerate(CONTROLS)),
-            ("+ACPC", lambda row: row[0].acpc, ".3f"),
-            ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
-        ),
+    columns = (
+        ("task", lambda row: row[0].task),
+        ("run", lambda row: row[0].run),
+        ("Base", lambda row: row[0].base, ".3f"),
+        *(control(index, name) for index, name in enumerate(CONTROLS)),
+        ("+ACPC", lambda row: row[0].acpc, ".3f"),
+        ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
     )
+    yield Listing(list(zip(summary.cells, summary.controls, strict=True)), columns)
     yield errors(summary.cells)
     yield "out-of-group MAE of the error drift; * marks the control it is compared with"
     found = summary.reduction

@@ -42,6 +42,22 @@ class Listing:
     printed: bool = True
 
 
+RUN = (("task", "task"), ("run", "run"))
+CHECKPOINT = (*RUN, ("level", "level", "g"))
+"""The columns that name a checkpoint."""
+AGREEMENT = (
+    ("BA", "balanced_accuracy", ".3f"),
+    ("precision", "precision", ".3f"),
+    ("recall", "recall", ".3f"),
+)
+"""The columns that say how decisions agree with behaviour."""
+
+
+def family_column(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """The column of the model family, where an item names one."""
+    return (("family", "family"),) * any(item.family for item in items)
+
+
 def by_row(table: Listing) -> Figure:
     """A mark with its number for each item and column; no finite number leaves its row empty."""
     columns = [(title, _values(table.items, value), *spec) for title, value, *spec in table.columns]

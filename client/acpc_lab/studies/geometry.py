@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -18,16 +17,16 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_lab.extras import load
 from acpc_lab.plotting import INK, RULE, panels
 from acpc_lab.studies.base import (
-    CHECKPOINT,
     Answers,
     Evidence,
+    Figures,
     LevelRows,
-    Listing,
     Parameters,
     Study,
     gathered,
     key,
 )
+from acpc_lab.studies.figures import CHECKPOINT, Listing
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Integers, Numbers, column, optional
 
@@ -93,13 +92,12 @@ class GeometrySummary(Record):
     spaces: tuple[SpaceGeometry, ...]
 
 
-@dataclass(frozen=True)
-class Spacing:
+class Spacing(NamedTuple):
     """Radius and spacing of every anchor, each (n,), Eq. local-radius-spacing in the paper."""
 
     radius: Numbers
     nearest: Numbers
-    disjoint: NDArray[np.bool_]
+    disjoint: NDArray[np.generic]
 
 
 def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing:
@@ -140,9 +138,7 @@ def summarise(
     spaces = []
     for index, (named, cell) in enumerate(rows.by("task", "run", "level")):
         for space in SPACES:
-            names = (f"{space}_{name}" for name in ("radius", "nearest", "disjoint"))
-            radius, nearest, disjoint = (getattr(cell, name) for name in names)
-            found = Spacing(radius, nearest, disjoint == 1)
+            found = Spacing(*(getattr(cell, f"{space}_{name}") for name in Spacing._fields))
             if arrays:
                 found = _checked(found, arrays, index, space)
             if not found.nearest.all():
@@ -187,10 +183,10 @@ def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
 
 
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
-    """The arrays and, of each space, t-SNE coordinates (n, 1 + views, 2), the clean view first.
+    """The arrays with t-SNE coordinates (n, 1 + views, 2) of each space, the clean view first.
 
-    They are only for looking at, and take a while where ``arrays`` lack them. Raises
-    FailedPrecondition: scikit-learn is not installed.
+    They take a while, and are only for looking at. Raises FailedPrecondition: scikit-learn is not
+    installed.
     """
 
     def place(stem: str) -> NDArray[np.float32]:
@@ -215,7 +211,7 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
         return {**arrays, **{f"{stem}_tsne": at for stem, at in placed}}
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
+def draw(evidence: Evidence) -> Figures:
     """The t-SNE panels, where the representations are at hand and scikit-learn is installed."""
     if evidence.arrays:
         with contextlib.suppress(FailedPrecondition):

@@ -11,7 +11,8 @@ from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
+from acpc_lab.studies.base import Answers, LevelRows, Parameters, Study
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
 from acpc_lab.tables import Arrays, Integers, Numbers, column
 
@@ -51,8 +52,7 @@ class HorizonSummary(Record):
     """The answer of the study.
 
     Attributes:
-        horizon: The protocol's horizon, at which quantiles vary.
-        quantile: The protocol's quantile, at which horizons vary.
+        horizon, quantile: The protocol's own, at which the other varies.
         largest: The weakest reduction of any entry.
     """
 
@@ -75,46 +75,43 @@ def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) 
             raise ArgumentError("level", f"{task}: is 0 in every row; wanted an augmented level")
         places = sorted(of_task.by("horizon", "quantile"), key=itemgetter(0))
         for (horizon, quantile), of_place in places:
-            ratios = _ratios(task, level, of_place)
+            at = f"H {horizon}, q {quantile:g}"
+            runs = of_place.by("run")
+            ratios = [_ratio(f"{task}, run {run}, {at}", level, rows) for (run,), rows in runs]
             found = float(np.median(ratios)), len(ratios)
             entries.append(IrReduction(task, level, horizon, quantile, *found))
     largest = max(entry.ratio for entry in entries)
     return HorizonSummary(parameters.horizon, parameters.quantile, tuple(entries), largest)
 
 
-def _ratios(task: str, level: float, rows: HorizonRows) -> list[float]:
-    ratios = []
-    for (run,), of_run in rows.by("run"):
-        where = f"{task}, run {run}, H {of_run.horizon[0]}, q {of_run.quantile[0]:g}"
-        found = []
-        for wanted in (level, 0.0):
-            values = of_run.ir_raw[of_run.level == wanted]
-            if len(values) != 1:
-                wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
-                raise ArgumentError("level", wrong)
-            found.append(float(values[0]))
-        if found[1] == 0:
-            raise ArgumentError("ir_raw", f"{where}: is 0 at level 0, so there is no ratio")
-        ratios.append(found[0] / found[1])
-    return ratios
+def _ratio(where: str, level: float, rows: HorizonRows) -> float:
+    """IR of a run at a level over that at level 0."""
+    found = []
+    for wanted in (level, 0.0):
+        values = rows.ir_raw[rows.level == wanted].tolist()
+        if len(values) != 1:
+            wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
+            raise ArgumentError("level", wrong)
+        found += values
+    if found[1] == 0:
+        raise ArgumentError("ir_raw", f"{where}: is 0 at level 0, so there is no ratio")
+    return float(found[0] / found[1])
 
 
 def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
     """The ratios of the paper's table: quantiles at one horizon, horizons at one quantile."""
-    kept = [
-        entry
+    ratios = {
+        (entry.task, entry.horizon, entry.quantile): entry.ratio
         for entry in summary.entries
         if entry.horizon == summary.horizon or entry.quantile == summary.quantile
-    ]
-    ratios = {(entry.task, entry.horizon, entry.quantile): entry.ratio for entry in kept}
+    }
 
     def column(horizon: int, quantile: float) -> tuple[Any, ...]:
         title = f"H{horizon} q{100 * quantile:g}"
         return title, lambda task: ratios.get((task, horizon, quantile)), ".2f"
 
-    places = sorted({(entry.horizon, entry.quantile) for entry in kept})
+    columns = ("task", str), *(column(*place) for place in sorted({at[1:] for at in ratios}))
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    columns = ("task", str), *(column(*at) for at in places)
     yield Listing(tasks, columns, "ratios", alike=True)
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 

@@ -84,20 +84,19 @@ def read_checkpoints(
     Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
-    columns = [getattr(rows, field.name).tolist() for field in rows.fields()]
     measured: list[StudyCheckpoint] = []
-    for number, cells in enumerate(zip(*columns, strict=True), start=1):
-        task, run, level, name, weights, dataset, preset, anchor_set, success, seeds = cells
-        if bool(dataset) == bool(anchor_set):
-            found = "both" if dataset else "neither"
+    for number, row in enumerate(rows.each(), start=1):
+        if bool(row.dataset) == bool(row.anchor_set):
+            found = "both" if row.dataset else "neither"
             wrong = f"row {number}: found {found} dataset and anchor_set, wanted one"
             raise ArgumentError("dataset", wrong)
-        if dataset and not preset:
+        if row.dataset and not row.preset:
             raise ArgumentError("preset", f"row {number}: is empty; a dataset needs one")
-        anchors = anchor_set or DatasetAnchors(dataset, preset, **drawn)
-        level = 0.0 if np.isnan(level) else level
-        checkpoint = CheckpointRef(name, weights)
-        measured.append(StudyCheckpoint(task, run, level, checkpoint, anchors, success, seeds))
+        anchors = row.anchor_set or DatasetAnchors(row.dataset, row.preset, **drawn)
+        level = 0.0 if np.isnan(row.level) else row.level
+        checkpoint = CheckpointRef(row.checkpoint, row.weights)
+        success = (row.success_clean, row.success_clean_seeds)
+        measured.append(StudyCheckpoint(row.task, row.run, level, checkpoint, anchors, *success))
     return tuple(measured)
 
 

@@ -8,7 +8,8 @@ import numpy as np
 from acpc.contract import PlannerStudy, Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
+from acpc_lab.studies.base import LevelRows, Parameters, Study, by_reading
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.studies.statistics import Spread, grouped, held_out_errors
 from acpc_lab.tables import Arrays, Integers, Numbers, column, groups, optional
@@ -96,12 +97,10 @@ class PlannerSummary(Record):
     Attributes:
         reduction: Relative MAE reduction over training runs.
         improved: Cells in which the expanded model is better.
-        changed: Share of the paired runs whose elite sets diverged.
-        certified: Share of the paired runs certified throughout.
+        changed: Share of the paired runs whose elite sets diverged; ``certified``: throughout.
         broken_certificates: Certified runs that diverged; a correct certificate has none.
         mean_regret: Over all rows, in the planner's cost.
-        candidate_pairs: Candidates rolled out from both histories, over all rows; None when a row
-            does not say.
+        candidate_pairs: Candidates rolled out from both histories; None: a row does not say.
         bound_violations: Those among them that break a bound (Prop. exact-cost-certificate or
             target-free-error-drift in the paper); a correct measurement has none.
     """

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from statistics import mean
 from typing import Any, TypeVar
 
 import numpy as np
@@ -55,24 +57,13 @@ def grouped(items: Sequence[Item], *names: str) -> dict[tuple[Any, ...], list[It
     return {key: [items[index] for index in held] for key, held in keys.items()}
 
 
-def or_none(column: Numbers) -> NDArray[np.object_]:
-    """The column with None for NaN, for a record."""
-    values = column.astype(object)
-    values[np.isnan(column)] = None
-    return values
-
-
 def _ratio(part: int, whole: int) -> Fraction | None:
     return Fraction(part, whole) if whole else None
 
 
 @dataclass(frozen=True)
 class Confusion:
-    """Decisions against labels.
-
-    A ratio of nothing is None: precision where nothing is accepted, recall where nothing is
-    positive.
-    """
+    """Decisions against labels. A ratio of nothing is None."""
 
     true_positive: int
     false_positive: int
@@ -82,9 +73,8 @@ class Confusion:
     @classmethod
     def of(cls, accepted: Mask, positive: Mask) -> Confusion:
         """Counts what was accepted against what is positive."""
-        pairs = ((accepted, positive), (accepted, ~positive))
-        rest = ((~accepted, positive), (~accepted, ~positive))
-        return cls(*(int((taken & real).sum()) for taken, real in (*pairs, *rest)))
+        cells = itertools.product((accepted, ~accepted), (positive, ~positive))
+        return cls(*(int((taken & real).sum()) for taken, real in cells))
 
     @property
     def precision(self) -> Fraction | None:
@@ -103,10 +93,7 @@ class Confusion:
         Raises ValueError: There is nothing to decide.
         """
         specificity = _ratio(self.true_negative, self.true_negative + self.false_positive)
-        mean = mean_defined([self.recall, specificity])
-        if mean is None:
-            raise ValueError("balanced accuracy of nothing")
-        return mean
+        return mean(ratio for ratio in (self.recall, specificity) if ratio is not None)
 
 
 def mean_defined(values: Sequence[Ratio | None]) -> Ratio | None:
@@ -138,7 +125,7 @@ def spearman(left: Numbers, right: Numbers) -> float:
 def held_out_errors(
     features: Sequence[Numbers], target: Numbers, held_out: NDArray[np.generic], alpha: float
 ) -> Numbers:
-    """Absolute error of every row, predicted by a ridge fitted on the rows of other groups.
+    """Absolute error (n,) of every row, predicted by a ridge fitted on the rows of other groups.
 
     Features are standardised with mean and population standard deviation of the rows the ridge is
     fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
@@ -149,9 +136,6 @@ def held_out_errors(
         held_out: Group of each row, (n,).
         alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
 
-    Returns:
-        |prediction - target|, (n,).
-
     Raises ArgumentError: There are fewer than two groups.
     """
     design = np.stack(features, axis=1)  # (n, features)
@@ -160,41 +144,28 @@ def held_out_errors(
         raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
     errors = np.empty(len(target))
     for rows in folds.values():
-        rest = np.ones(len(target), dtype=bool)
-        rest[rows] = False
-        predicted = _predict(design[rest], target[rest], design[rows], alpha)
+        seen, wanted = np.delete(design, rows, axis=0), np.delete(target, rows)
+        centre, scale = seen.mean(axis=0), seen.std(axis=0)
+        # Rounding leaves a constant column with a spread of a few units in the last place.
+        scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
+        standard, offset = (seen - centre) / scale, wanted.mean()
+        gram = standard.T @ standard + alpha * np.eye(design.shape[1])
+        weights = np.linalg.solve(gram, standard.T @ (wanted - offset))
+        predicted = (design[rows] - centre) / scale @ weights + offset
         errors[rows] = np.abs(predicted - target[rows])
     return errors
-
-
-def _predict(design: Numbers, target: Numbers, unseen: Numbers, alpha: float) -> Numbers:
-    centre, scale = design.mean(axis=0), design.std(axis=0)
-    # Rounding leaves a constant column with a spread of a few units in the last place.
-    scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
-    standard = (design - centre) / scale
-    offset = target.mean()
-    gram = standard.T @ standard + alpha * np.eye(design.shape[1])
-    weights = np.linalg.solve(gram, standard.T @ (target - offset))
-    predicted: Numbers = (unseen - centre) / scale @ weights + offset
-    return predicted
 
 
 def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
     """Clean success of each row in %, and its deviation over evaluation seeds.
 
     The deviation is that of the population of seeds, as in the paper's table of SIGReg weights,
-    whose 99.3 +- 0.5 % are 99, 99 and 100 of 100 episodes.
-
-    Args:
-        success: Of each row; NaN where there is none, or where the seeds have it.
-        seeds: Success of each seed, separated by spaces; empty where ``success`` has it.
-
-    Returns:
-        Mean and deviation, NaN where a row has none.
+    whose 99.3 +- 0.5 % are 99, 99 and 100 of 100 episodes. ``seeds`` has the success of each,
+    separated by spaces, in rows that have none in ``success``. NaN where a row has neither.
 
     Raises ArgumentError: A row has both, or holds something that is no percentage.
     """
-    mean, deviation = success.copy(), np.full(len(success), np.nan)
+    found, deviation = success.copy(), np.full(len(success), np.nan)
     for row, text in enumerate(seeds.tolist()):
         if text:
             if not np.isnan(success[row]):
@@ -207,9 +178,9 @@ def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
             if not ((values >= 0) & (values <= 100)).all():
                 wrong = f"row {row + 1}: found {text!r}, wanted percentages separated by spaces"
                 raise ArgumentError("success_clean_seeds", wrong)
-            mean[row] = values.mean()
+            found[row] = values.mean()
             deviation[row] = values.std() if len(values) > 1 else np.nan
-    return mean, deviation
+    return found, deviation
 
 
 CONFIDENCE = 0.95
@@ -223,11 +194,6 @@ def success_interval(
     """Wilson's score interval of a success rate, in %; None when ``episodes`` is NaN.
 
     It speaks of further episodes of the same checkpoint, not of further training runs.
-
-    Args:
-        percent: Success rate in %.
-        episodes: How many episodes it was counted over.
-        confidence: Between 0 and 1.
 
     Raises ArgumentError: So many episodes cannot have this rate.
     """
@@ -247,8 +213,7 @@ def success_intervals(percents: Numbers, episodes: Numbers) -> tuple[Interval, .
 
     Raises ArgumentError: So many episodes cannot have such a rate.
     """
-    pairs = zip(percents.tolist(), episodes.tolist(), strict=True)
-    found = [success_interval(percent, count) for percent, count in pairs]
+    found = list(map(success_interval, percents.tolist(), episodes.tolist()))
     held = tuple(interval for interval in found if interval is not None)
     return held if len(held) == len(found) else None
 

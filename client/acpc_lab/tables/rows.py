@@ -14,6 +14,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -193,6 +194,12 @@ class Rows(Frozen, eq=False):
         """The rows of each combination of values in these columns, as they first occur."""
         keys = groups(*(getattr(self, name).tolist() for name in names))
         return ((key, self.where(held)) for key, held in keys.items())
+
+    def each(self) -> Iterator[Any]:
+        """Row after row, whose plain values are attributes."""
+        columns = {field.name: getattr(self, field.name).tolist() for field in self.fields()}
+        rows = zip(*columns.values(), strict=True)
+        return (SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows)
 
     def require_unique(self, *names: str) -> None:
         """Rejects rows that are there twice.

@@ -24,7 +24,7 @@ def drawn() -> dict[str, Figure]:
             **evidence("shifts", paper.shift_rows().columns()).figures(),
             **evidence("collapse", paper.collapse_rows().columns()).figures(),
             "drift": by_row(errors(paper.drift_cells())),
-            "splits": splits(paper.splits()),
+            "splits": by_row(splits(paper.splits())),
             "sweep": evidence("thresholds", SWEEP).figures()["sweep"],
             "horizons": by_row(ratios),
             "planner": evidence("planner", PLANNER).figures()["errors"],

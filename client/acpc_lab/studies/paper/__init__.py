@@ -34,12 +34,9 @@ def table(name: str) -> SimpleNamespace:
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
     header, *rows = csv.reader(lines)
     kinds = {**dict.fromkeys(_TEXTS, np.str_), **dict.fromkeys(_INTEGERS, np.int64)}
-    return SimpleNamespace(
-        **{
-            title: np.array(values).astype(kinds.get(title, np.float64))
-            for title, values in zip(header, zip(*rows, strict=True), strict=True)
-        }
-    )
+    columns = zip(header, zip(*rows, strict=True), strict=True)
+    arrays = {name: np.array(cells).astype(kinds.get(name, np.float64)) for name, cells in columns}
+    return SimpleNamespace(**arrays)
 
 
 def shift_rows() -> ShiftRows:
@@ -66,32 +63,17 @@ def splits() -> tuple[Split, ...]:
     """The 14 source and test splits; what the paper does not print of the source tasks is NaN."""
 
     def split(source: str, test: str, t_ir: float, t_sr: float, *tested: float) -> Split:
-        accuracy, precision, recall, mismatch, worst = tested
-        return Split(
-            source=tuple(source.split("+")),
-            test=tuple(test.split("+")),
-            t_ir=t_ir,
-            t_sr=t_sr,
-            source_mismatch=math.nan,
-            source_early=0,
-            source_late=0,
-            source_balanced_accuracy=math.nan,
-            balanced_accuracy=accuracy,
-            precision=precision,
-            recall=recall,
-            mismatch=mismatch,
-            worst_mismatch=worst,
-        )
+        of_sources = (math.nan, 0, 0, math.nan)
+        named = (tuple(source.split("+")), tuple(test.split("+")))
+        return Split(*named, t_ir, t_sr, *of_sources, *tested)
 
     return records(split, *vars(table("threshold_splits")).values())
 
 
 def ir_reductions() -> tuple[IrReduction, ...]:
     """IR reductions by horizon and by quantile, each entry once."""
-    printed = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
-    return tuple(
-        IrReduction(task, 0.08, h, q, ratio, 3) for task, h, q, ratio in dict.fromkeys(printed)
-    )
+    entries = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
+    return tuple(IrReduction(e[0], 0.08, *e[1:], 3) for e in dict.fromkeys(entries))
 
 
 PAPER_ROWS: dict[str, Callable[[], Rows]] = {"shifts": shift_rows, "collapse": collapse_rows}

@@ -11,7 +11,7 @@ import numpy as np
 from acpc.contract import Record
 
 from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
-from acpc_lab.studies.base import Listing, family_column
+from acpc_lab.studies.figures import Listing, family_column
 from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
 from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
 
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
 
 
 class TaskRecovery(Record):
-    """Where a task recovers; means are over its runs.
+    """Where a task recovers; means are over its runs, success is in %.
 
     Attributes:
-        base_success: Success of the unaugmented checkpoint under the shift, in %.
+        base_success: Of the unaugmented checkpoint under the shift; ``clean_success``: clean.
         best_level: Level with the highest mean success under the shift; the lowest of equals.
-        clean_success: Clean success of the unaugmented checkpoint, in %.
         recovered_levels: Levels at which two of three runs meet the success-rate criterion.
-        loss: Points of success that the unaugmented checkpoint loses under the shift, over runs.
-        recovered_clean: Lowest and highest clean success of the recovered augmented levels, in %;
-            None where there is none.
+        loss: Points that the unaugmented checkpoint loses under the shift, over runs.
+        recovered_clean: Lowest and highest clean success of the recovered augmented levels; None:
+            there is none.
         clean_rises: At a recovered level clean success is higher, too, by ``clean_gain`` points or
             more: recovery cannot be attributed to robustness alone.
-        different_label_distance: Median distance of different-label pairs by level; None where a
-            row lacks it.
+        different_label_distance: Median distance of different-label pairs by level; None: a row
+            lacks it.
     """
 
     task: str
@@ -53,16 +52,13 @@ class TaskRecovery(Record):
 
 
 class RunRecovery(Record):
-    """Which levels of one run meet the success-rate criterion, and what it asks for, in %.
+    """Which levels of one run meet the success-rate criterion; success is by level, in %.
 
     Attributes:
+        required_success: What the criterion asks for under the shift; ``required_clean``: clean.
         loss: Points of success that the unaugmented checkpoint loses under the shift.
-        clean_success: By level, in %.
-        clean_success_sd: Its deviation over evaluation seeds, by level, in points; None where no
-            row has success by seed.
-        success_interval: 95 % interval of success under the shift, by level, in %; None where
-            rows lack episodes.
-        clean_success_interval: Of clean success, likewise.
+        clean_success_sd: Over evaluation seeds, in points; None: no row has success by seed.
+        success_interval: 95 % interval of success under the shift; None: rows lack episodes.
         undecided_levels: Augmented levels whose intervals do not tell whether they meet the
             criterion, its cutoffs taken as they are; none without intervals.
     """
@@ -84,10 +80,8 @@ class RunRecovery(Record):
 def of_task(task: str, runs: Sequence[Run], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
-    noisy = np.mean([run.rows.success_noisy for run in runs], axis=0)
-    clean = np.mean([run.clean for run in runs], axis=0)
-    ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
-    sr = np.mean([run.rows.sr for run in runs], axis=0)
+    by_run = [(x.rows.success_noisy, x.clean, x.ir_rel, x.rows.sr) for x in runs]
+    noisy, clean, ir_rel, sr = np.mean(by_run, axis=0)
     apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
     wanted = math.ceil(2 * len(runs) / 3)  # two of three
@@ -147,20 +141,18 @@ def shown(
     tasks: Sequence[TaskRecovery], runs: Sequence[RunRecovery], levels: Sequence[float]
 ) -> Iterator[str | Listing]:
     """Lists where tasks recover and what else changes, for the terminal."""
-    yield Listing(
-        tasks,
-        (
-            *family_column(tasks),
-            ("task", "task"),
-            ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
-            ("loses", lambda task: task.loss.shown()),
-            ("best", lambda task: f"{task.best_success:.1f}%"),
-            ("at", "best_level", "g"),
-            ("relative IR", "best_ir_rel", ".2f"),
-            ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
-            ("recovered levels", lambda task: _ranges(task.recovered_levels, levels)),
-        ),
+    columns = (
+        *family_column(tasks),
+        ("task", "task"),
+        ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
+        ("loses", lambda task: task.loss.shown()),
+        ("best", lambda task: f"{task.best_success:.1f}%"),
+        ("at", "best_level", "g"),
+        ("relative IR", "best_ir_rel", ".2f"),
+        ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
+        ("recovered levels", lambda task: _ranges(task.recovered_levels, levels)),
     )
+    yield Listing(tasks, columns)
     yield "loses: points of success under the shift, unaugmented, over runs"
     for task in tasks:
         if task.clean_rises and task.recovered_clean is not None:

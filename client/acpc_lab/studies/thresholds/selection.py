@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, combinations, product
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from acpc.contract import bounded
@@ -16,13 +16,8 @@ from acpc_client import SelectionStep
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies.base import Parameters, by_reading
-from acpc_lab.studies.statistics import Confusion, Mask, mean_defined
-from acpc_lab.studies.thresholds.sweep import (
-    Run,
-    SweepRows,
-    TrainingSweep,
-    read_training_sweep,
-)
+from acpc_lab.studies.statistics import Confusion, Mask, as_float, mean_defined
+from acpc_lab.studies.thresholds.sweep import Run, SweepRows, TrainingSweep, read_training_sweep
 
 MAX_TASKS = 10
 PAST = "past"
@@ -92,10 +87,8 @@ class ThresholdParameters(Parameters):
 class Judgement:
     """How the screen does on one task and run.
 
-    Attributes:
-        onset: As ``ThresholdParameters.onset``.
-        early: Runs (this one or none) or checkpoints that are accepted early; no checkpoint of a
-            run that recovers nowhere.
+    Early and late count runs, this one or none, or checkpoints, as ``ThresholdParameters.ties``
+    says.
     """
 
     onset: Fraction
@@ -110,14 +103,14 @@ class Agreement:
 
     Attributes:
         mismatch: Mean of |onset|.
-        worst: Largest |onset| of any run.
+        worst_mismatch: Largest |onset| of any run.
         balanced_accuracy: Of the nine checkpoints of each run, averaged.
         precision: Averaged over the runs that accept anything; None when none does.
         recall: Averaged over the runs in which anything is recovered; None when none is.
     """
 
     mismatch: Fraction
-    worst: Fraction
+    worst_mismatch: Fraction
     balanced_accuracy: Fraction
     precision: Fraction | None
     recall: Fraction | None
@@ -125,9 +118,10 @@ class Agreement:
     @classmethod
     def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
         """A task, from its runs."""
+        found = ((abs(item.onset), item.agreement) for item in judgements)
         return cls.of_tasks(
-            cls(step, step, found.balanced_accuracy, found.precision, found.recall)
-            for step, found in ((abs(item.onset), item.agreement) for item in judgements)
+            cls(step, step, seen.balanced_accuracy, seen.precision, seen.recall)
+            for step, seen in found
         )
 
     @classmethod
@@ -136,17 +130,20 @@ class Agreement:
         items = list(tasks)
         return cls(
             mean([item.mismatch for item in items]),
-            max(item.worst for item in items),
+            max(item.worst_mismatch for item in items),
             mean([item.balanced_accuracy for item in items]),
             mean_defined([item.precision for item in items]),
             mean_defined([item.recall for item in items]),
         )
 
+    def to_floats(self) -> dict[str, Any]:
+        """The nearest float64 of each average."""
+        return {name: as_float(value) for name, value in vars(self).items()}
+
 
 def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
     """Levels that pass the screen: relative IR at most t_IR and SR at least t_SR."""
-    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
-    return passed
+    return (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
 
 
 def judge(run: Run, thresholds: ThresholdPair, parameters: ThresholdParameters) -> Judgement:
@@ -178,18 +175,17 @@ def judge_grid(family: str, sweep: TrainingSweep, parameters: ThresholdParameter
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {family}" if family else ""
         raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
-    grid = itertools.product(parameters.ir_grid, parameters.sr_grid)
+    grid = (ThresholdPair(*pair) for pair in product(parameters.ir_grid, parameters.sr_grid))
     return {
         pair: {task: [judge(run, pair, parameters) for run in runs] for task, runs in tasks.items()}
-        for pair in itertools.starmap(ThresholdPair, grid)
+        for pair in grid
     }
 
 
 def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
     """Every nonempty proper subset, small ones first: 14 of four tasks."""
-    return [
-        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
-    ]
+    sizes = range(1, len(tasks))
+    return list(chain.from_iterable(combinations(tasks, size) for size in sizes))
 
 
 _CRITERIA = {

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from acpc.contract import Record, cell
+from acpc.contract import Record, cell, columns_of
 from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Evidence, Listing, Study, by_row, family_column
-from acpc_lab.studies.statistics import as_float, mean_defined, records
+from acpc_lab.studies.base import Evidence, Figures, Study
+from acpc_lab.studies.figures import AGREEMENT, Listing, by_row, family_column
+from acpc_lab.studies.statistics import mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
 from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair, ThresholdParameters
-from acpc_lab.studies.thresholds.sweep import SweepRows, TrainingSweep
+from acpc_lab.studies.thresholds.sweep import Run, SweepRows
 from acpc_lab.tables import Arrays
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Split(Record):
@@ -28,10 +25,8 @@ class Split(Record):
 
     Attributes:
         source_mismatch: Mean onset mismatch on the source tasks, in the summary's ``onset_unit``.
-        source_early: Source runs whose first accepted level comes before the first recovered one;
-            or source checkpoints that are accepted before it, as ``ties`` says.
-        source_late: Source runs whose first accepted level comes after it; or source checkpoints
-            that are recovered and rejected.
+        source_early: Source runs or checkpoints that are accepted early, as ``ties`` says.
+        source_late: Those that are accepted late, or recovered and rejected.
         precision: None when the screen accepts nothing in any test run.
         recall: None when nothing is recovered in any test run.
     """
@@ -66,12 +61,7 @@ class SplitMean(Record):
 
 
 class Choice(Record):
-    """A pair of thresholds that some split chose.
-
-    Attributes:
-        rows_below_ir: Checkpoints of the family whose relative IR passes.
-        rows_accepted: Checkpoints of the family that pass both.
-    """
+    """A pair of thresholds that some split chose, and the family's checkpoints that pass it."""
 
     t_ir: float
     t_sr: float
@@ -82,12 +72,7 @@ class Choice(Record):
 
 
 class FamilyMean(Record):
-    """Averages over the splits of one model family.
-
-    Attributes:
-        single_source: Over the splits with one source task.
-        several_sources: Over the splits with more; None with two tasks.
-    """
+    """Averages over the splits of one model family; two tasks have none of several sources."""
 
     family: str
     single_source: SplitMean
@@ -134,7 +119,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         means.append(FamilyMean(family, single, mean_of(several) if several else None))
         tasks += [recovery.of_task(k, runs, parameters.clean_gain) for k, runs in by_task.items()]
         splits += mine
-        choices += _choices(family, mine, held)
+        choices += _choices(family, mine, held.runs)
     return ThresholdSummary(
         checkpoints=len(rows),
         levels=sweep.levels,
@@ -206,66 +191,50 @@ def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
         source_early=early,
         source_late=late,
         source_balanced_accuracy=float(seen.balanced_accuracy),
-        balanced_accuracy=float(unseen.balanced_accuracy),
-        precision=as_float(unseen.precision),
-        recall=as_float(unseen.recall),
-        mismatch=float(unseen.mismatch),
-        worst_mismatch=float(unseen.worst),
+        **unseen.to_floats(),
         family=family,
     )
 
 
 def mean_of(splits: Sequence[Split]) -> SplitMean:
     """Plain averages over splits; precision and recall over the splits that have them."""
-    accuracies = [split.balanced_accuracy for split in splits]
+    names = ("balanced_accuracy", "precision", "recall", "mismatch", "worst_mismatch")
+    accuracies, precisions, recalls, mismatches, worst = columns_of(splits, *names).values()
     return SplitMean(
         splits=len(splits),
         balanced_accuracy=sum(accuracies) / len(splits),
         lowest_balanced_accuracy=min(accuracies),
         highest_balanced_accuracy=max(accuracies),
-        precision=mean_defined([split.precision for split in splits]),
-        recall=mean_defined([split.recall for split in splits]),
-        mismatch=sum(split.mismatch for split in splits) / len(splits),
-        worst_mismatch=max(split.worst_mismatch for split in splits),
+        precision=mean_defined(precisions),
+        recall=mean_defined(recalls),
+        mismatch=sum(mismatches) / len(splits),
+        worst_mismatch=max(worst),
     )
 
 
-def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
-    chosen = [ThresholdPair(split.t_ir, split.t_sr) for split in splits]
-    return [
-        Choice(
-            t_ir=pair.ir,
-            t_sr=pair.sr,
-            splits=chosen.count(pair),
-            rows_below_ir=sum(int((run.ir_rel <= pair.ir).sum()) for run in sweep.runs),
-            rows_accepted=sum(int(selection.accepted(run, pair).sum()) for run in sweep.runs),
-            family=family,
-        )
-        for pair in sorted(set(chosen), key=lambda pair: (-chosen.count(pair), pair))
-    ]
+def _choices(family: str, splits: Sequence[Split], runs: Sequence[Run]) -> list[Choice]:
+    chosen = Counter(ThresholdPair(split.t_ir, split.t_sr) for split in splits)
+    choices = []
+    for pair, times in sorted(chosen.items(), key=lambda item: (-item[1], item[0])):
+        below = sum(int((run.ir_rel <= pair.ir).sum()) for run in runs)
+        accepted = sum(int(selection.accepted(run, pair).sum()) for run in runs)
+        choices.append(Choice(*pair, times, below, accepted, family))
+    return choices
 
 
 SPLIT = (
     ("chosen on", lambda split: " + ".join(split.source)),
     ("t_IR", "t_ir", "g"),
     ("t_SR", "t_sr", "g"),
-    ("BA", "balanced_accuracy", ".3f"),
-    ("precision", "precision", ".3f"),
-    ("recall", "recall", ".3f"),
+    *AGREEMENT,
 )
 
 
 def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
     """Lists where tasks recover, what each split chose, and the averages."""
     yield from recovery.shown(summary.tasks, summary.runs, summary.levels)
-    yield Listing(
-        summary.splits,
-        (
-            *family_column(summary.splits),
-            *SPLIT,
-            ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}"),
-        ),
-    )
+    onset = ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}")
+    yield Listing(summary.splits, (*family_column(summary.splits), *SPLIT, onset))
     if summary.onset_unit == "levels":
         yield "onsets differ by levels, not by steps of the grid"
     for mean in summary.families:
@@ -292,7 +261,7 @@ def _mean(name: str, mean: SplitMean) -> str:
     )
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
+def draw(evidence: Evidence) -> Figures:
     """The sweep with the commonest thresholds, and the splits, of each family."""
     summary, figures = evidence.summary, {}
     for family, held in evidence.parameters.sweep(evidence.rows).by_family().items():
@@ -300,14 +269,14 @@ def draw(evidence: Evidence) -> Mapping[str, Figure]:
         commonest = next(choice for choice in summary.choices if choice.family == family)
         suffix = f"-{family}" if len(summary.families) > 1 else ""
         figures[f"sweep{suffix}"] = recovery.curves(held, commonest.t_ir, commonest.t_sr)
-        figures[f"splits{suffix}"] = splits(mine)
+        figures[f"splits{suffix}"] = by_row(splits(mine))
     return figures
 
 
-def splits(held: Sequence[Split]) -> Figure:
+def splits(held: Sequence[Split]) -> Listing:
     """A row per split, with its thresholds: how the screen does on the other tasks."""
     onset = (("onset off by", "mismatch"), ("at worst", "worst_mismatch"))
-    return by_row(Listing(held, (*SPLIT, *onset), named=3))
+    return Listing(held, (*SPLIT, *onset), named=3)
 
 
 STUDY = Study(
