@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 READINGS = ("paper", "released")
-Figures = Mapping[str, "Figure"]
+Figures = dict[str, "Figure"]
 
 
 class RunRows(Rows):
@@ -158,11 +158,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A study that has been made: its rows and what follows from them.
-
-    Attributes:
-        arrays: Representations and the like beside the rows; often none.
-    """
+    """A study that has been made: its rows, often with arrays beside them, and what follows."""
 
     study: Study
     rows: Any

@@ -154,8 +154,7 @@ def read(folder: Path) -> Bundle:
 def draw(held: Bundle, evidence: Evidence) -> list[Path]:
     """Draws the figures of a study into its folder; returns their files.
 
-    Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
-    cannot be written.
+    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
     """
     folder = held.folder / FIGURES
     folder.mkdir(exist_ok=True)
@@ -189,12 +188,7 @@ NOTHING = 1e-12
 
 
 class Verification(Record):
-    """Result of a verification.
-
-    Attributes:
-        largest_difference: Largest relative difference of two numbers.
-        difference: The first thing that is not as it should be; None when all is.
-    """
+    """The first thing that is not as it should be, and the largest relative difference."""
 
     study: str
     digest: str

@@ -40,13 +40,7 @@ class CollapseParameters(Parameters):
 
 
 class CollapseLine(Record):
-    """One checkpoint.
-
-    Attributes:
-        distance_share: Its latent distance over the largest one.
-        success_clean: In %, the mean over evaluation seeds where these are given.
-        success_clean_sd: Its deviation over evaluation seeds, in points; None without them.
-    """
+    """One checkpoint; clean success is in %, over evaluation seeds where these are given."""
 
     checkpoint: str
     median_latent_distance: float
@@ -61,12 +55,8 @@ class CollapseLine(Record):
 class CollapseSummary(Record):
     """The answer of the collapse control.
 
-    Attributes:
-        lowest_ir: Checkpoint that raw IR alone would prefer.
-        lowest_sr: Checkpoint that SR likes least.
-        fooled: Raw IR alone would prefer a collapsed checkpoint.
-        exposed: Every collapsed checkpoint has a lower SR than every other; None when none is
-            collapsed, or all are.
+    Raw IR alone would prefer ``lowest_ir``, and is fooled where that has collapsed. A collapse is
+    ``exposed`` where SR is lower than in every other checkpoint; None: all have collapsed, or none.
     """
 
     checkpoints: tuple[CollapseLine, ...]
@@ -95,7 +85,8 @@ def summarise(
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
     clean = clean_success(rows.success_clean, rows.success_clean_seeds)
-    success, deviation = (np.where(np.isnan(found), None, found) for found in clean)
+    absent: Any = None
+    success, deviation = (np.where(np.isnan(found), absent, found) for found in clean)
     columns = (rows.checkpoint, distance, share, rows.ir_raw, rows.sr, success, collapsed)
     return CollapseSummary(
         checkpoints=records(CollapseLine, *columns, deviation),

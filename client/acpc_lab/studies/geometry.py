@@ -32,7 +32,6 @@ from acpc_lab.tables import Arrays, Integers, Numbers, column, optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 
@@ -67,13 +66,9 @@ class GeometryParameters(Parameters):
 
 
 class SpaceGeometry(Record):
-    """One checkpoint in one space.
+    """One checkpoint in one space: ``"encoder"``, or ``"rollout"`` after H predicted steps.
 
-    Attributes:
-        space: ``"encoder"``, or ``"rollout"`` after H predicted steps.
-        median_ratio: Median over anchors of r / NN.
-        below_nearest: Share of the anchors with r < NN.
-        disjoint: Share of the anchors whose ball meets no other anchor's ball.
+    Shares are of the anchors: those with r < NN, and those whose ball meets no other's.
     """
 
     task: str
@@ -103,11 +98,8 @@ class Spacing(NamedTuple):
 def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing:
     """Radius, nearest other anchor and disjointness, from the representations, in float64.
 
-    Args:
-        clean: Clean representation of each history, (n, dim).
-        views: Perturbed representations, (n, views, dim).
-
-    Raises ArgumentError: The shapes do not fit, or there are fewer than two histories.
+    ``clean`` (n, dim) holds that of each history, ``views`` (n, views, dim) the perturbed ones. Raises
+    ArgumentError: The shapes do not fit, or there are fewer than two histories.
     """
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
@@ -128,10 +120,8 @@ def summarise(
 ) -> GeometrySummary:
     """Appendix "Local-Geometry Case-Study Definitions" in the paper.
 
-    Where the representations are at hand, the summary is computed from them, and the rows must
-    agree; rows alone are enough otherwise. ``arrays`` has ``{i}.encoder_clean``,
-    ``{i}.encoder_views``, ``{i}.rollout_clean`` and ``{i}.rollout_views`` of the i-th checkpoint.
-
+    Representations, where they are at hand, give the summary, and the rows must agree: arrays
+    ``{i}.encoder_clean``, ``{i}.encoder_views`` and those of ``rollout`` of the i-th checkpoint.
     Raises ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
     """
     rows.require_unique("task", "run", "level", "anchor")
@@ -147,9 +137,9 @@ def summarise(
                 wrong = f"{where}: is 0, so r/NN has no value: {why}"
                 raise ArgumentError(f"{space}_nearest", wrong)
             ratio = found.radius / found.nearest
-            shares = (float(x.mean()) for x in (found.radius < found.nearest, found.disjoint))
-            median = float(np.median(ratio))
-            spaces.append(SpaceGeometry(*named, space, len(ratio), median, *shares))
+            below = float((found.radius < found.nearest).mean())
+            median, disjoint = float(np.median(ratio)), float(found.disjoint.mean())
+            spaces.append(SpaceGeometry(*named, space, len(ratio), median, below, disjoint))
     return GeometrySummary(tuple(spaces))
 
 
@@ -212,16 +202,16 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
 
 
 def draw(evidence: Evidence) -> Figures:
-    """The t-SNE panels, where the representations are at hand and scikit-learn is installed."""
+    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number.
+
+    There is none without representations, or without scikit-learn.
+    """
+    summary, parameters, arrays = evidence.summary, evidence.parameters, {}
     if evidence.arrays:
         with contextlib.suppress(FailedPrecondition):
-            arrays = embedded(evidence.arrays, evidence.parameters)
-            return {"tsne": projections(evidence.summary, evidence.parameters, arrays)}
-    return {}
-
-
-def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
-    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
+            arrays = embedded(evidence.arrays, parameters)
+    if not arrays:
+        return {}
     rows, columns = len(SPACES), len(summary.spaces) // len(SPACES)
     figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
     for position, item in enumerate(summary.spaces):
@@ -237,7 +227,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
         "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
         fontsize=6.5,
     )
-    return figure
+    return {"tsne": figure}
 
 
 def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> None:
@@ -255,8 +245,7 @@ def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> Non
             centre, width, height, angle = envelope(history[1:], parameters.envelope)
             patch = ellipse(centre, width, height, angle=angle, color=colour, alpha=0.2, zorder=1)
             axis.add_patch(patch)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
 
 
 def envelope(points: Numbers, share: float) -> tuple[tuple[float, float], float, float, float]:

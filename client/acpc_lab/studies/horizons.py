@@ -33,12 +33,7 @@ class HorizonParameters(Parameters):
 
 
 class IrReduction(Record):
-    """One task at one horizon and quantile.
-
-    Attributes:
-        level: The highest augmentation level.
-        ratio: Median over runs of IR at that level over IR of the unaugmented checkpoint.
-    """
+    """IR of a task at its highest level over that of level 0, the median over runs."""
 
     task: str
     level: float
@@ -49,12 +44,7 @@ class IrReduction(Record):
 
 
 class HorizonSummary(Record):
-    """The answer of the study.
-
-    Attributes:
-        horizon, quantile: The protocol's own, at which the other varies.
-        largest: The weakest reduction of any entry.
-    """
+    """The answer of the study: ratios at the protocol's horizon or quantile, and the weakest."""
 
     horizon: int
     quantile: float

@@ -102,12 +102,7 @@ def read_checkpoints(
 
 @dataclass(frozen=True)
 class Ask:
-    """What is measured on every checkpoint: the rows of a study, or a score without a reference.
-
-    Attributes:
-        request: The study, or how the score is measured.
-        shift: Of a score; a study has its own.
-    """
+    """The rows of a study, or a score without a reference and its shift, on every checkpoint."""
 
     request: Study | ScoreProtocol
     shift: Perturbation | None = None
@@ -135,11 +130,7 @@ class Ask:
 
 
 class MeasuringTask(Task):
-    """One checkpoint to be measured; its id says what on which.
-
-    Attributes:
-        measured: Rows or a score, with what was asked; None until the job has ended.
-    """
+    """One checkpoint to be measured; its id says what on which, ``measured`` what was found."""
 
     measured: Result | None = None
 

@@ -30,10 +30,8 @@ class SensitivityRows(LevelRows):
 class Sensitivity(Record):
     """One checkpoint by one method: the squared Frobenius norm of the composed Jacobian.
 
-    Attributes:
-        mean: Over anchors, each the mean of its probes.
-        standard_error: Of that mean, over anchors; it holds the noise of the probes. NaN for one
-            anchor.
+    The mean over anchors of the mean over probes. Its error, over anchors, holds the noise of the
+    probes; NaN for one anchor.
     """
 
     task: str
@@ -49,9 +47,7 @@ class Sensitivity(Record):
 class SensitivityRatio(Record):
     """An augmented checkpoint over the unaugmented one of its task and run.
 
-    Attributes:
-        ratio: Of the means; below one: augmentation lowers the sensitivity.
-        standard_error: Over anchors, which both checkpoints share. NaN for one anchor.
+    The error is over anchors, which both share; NaN for one anchor.
     """
 
     task: str

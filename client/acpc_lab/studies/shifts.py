@@ -103,11 +103,8 @@ class ShiftPair(Record):
 class ShiftAgreement(Record):
     """Agreement over the pairs of one shift, or over all.
 
-    Attributes:
-        agreeing: Pairs in which the sign of delta S matches the criterion.
-        precision: None when no delta S is positive.
-        recall: None when no pair meets the criterion.
-        spearman: Of delta S and the success gain, average ranks; NaN when one is constant.
+    In ``agreeing`` pairs the sign of delta S matches the criterion. Precision is None when no delta S
+    is positive, recall when no pair meets the criterion; Spearman is NaN when a side is constant.
     """
 
     shift: str

@@ -127,14 +127,9 @@ def held_out_errors(
 ) -> Numbers:
     """Absolute error (n,) of every row, predicted by a ridge fitted on the rows of other groups.
 
-    Features are standardised with mean and population standard deviation of the rows the ridge is
-    fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
-
-    Args:
-        features: One (n,) array per feature.
-        target: What is predicted, (n,).
-        held_out: Group of each row, (n,).
-        alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
+    Features, (n,) each, are standardised with mean and population standard deviation of the rows the
+    ridge is fitted on; one that is constant there becomes zero. It minimises
+    ||y - Xw - c||^2 + alpha ||w||^2, so that the intercept is not penalised.
 
     Raises ArgumentError: There are fewer than two groups.
     """

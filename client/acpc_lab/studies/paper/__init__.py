@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from importlib import resources
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -35,7 +35,9 @@ def table(name: str) -> SimpleNamespace:
     header, *rows = csv.reader(lines)
     kinds = {**dict.fromkeys(_TEXTS, np.str_), **dict.fromkeys(_INTEGERS, np.int64)}
     columns = zip(header, zip(*rows, strict=True), strict=True)
-    arrays = {name: np.array(cells).astype(kinds.get(name, np.float64)) for name, cells in columns}
+    arrays: dict[str, Any] = {
+        name: np.array(cells).astype(kinds.get(name, np.float64)) for name, cells in columns
+    }
     return SimpleNamespace(**arrays)
 
 
@@ -63,9 +65,8 @@ def splits() -> tuple[Split, ...]:
     """The 14 source and test splits; what the paper does not print of the source tasks is NaN."""
 
     def split(source: str, test: str, t_ir: float, t_sr: float, *tested: float) -> Split:
-        of_sources = (math.nan, 0, 0, math.nan)
-        named = (tuple(source.split("+")), tuple(test.split("+")))
-        return Split(*named, t_ir, t_sr, *of_sources, *tested)
+        numbers: Any = (t_ir, t_sr, math.nan, 0, 0, math.nan, *tested)
+        return Split(tuple(source.split("+")), tuple(test.split("+")), *numbers)
 
     return records(split, *vars(table("threshold_splits")).values())
 
@@ -73,7 +74,9 @@ def splits() -> tuple[Split, ...]:
 def ir_reductions() -> tuple[IrReduction, ...]:
     """IR reductions by horizon and by quantile, each entry once."""
     entries = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
-    return tuple(IrReduction(e[0], 0.08, *e[1:], 3) for e in dict.fromkeys(entries))
+    return tuple(
+        IrReduction(task, 0.08, h, q, ratio, 3) for task, h, q, ratio in dict.fromkeys(entries)
+    )
 
 
 PAPER_ROWS: dict[str, Callable[[], Rows]] = {"shifts": shift_rows, "collapse": collapse_rows}

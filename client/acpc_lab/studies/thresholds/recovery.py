@@ -27,12 +27,10 @@ class TaskRecovery(Record):
         best_level: Level with the highest mean success under the shift; the lowest of equals.
         recovered_levels: Levels at which two of three runs meet the success-rate criterion.
         loss: Points that the unaugmented checkpoint loses under the shift, over runs.
-        recovered_clean: Lowest and highest clean success of the recovered augmented levels; None:
-            there is none.
-        clean_rises: At a recovered level clean success is higher, too, by ``clean_gain`` points or
-            more: recovery cannot be attributed to robustness alone.
-        different_label_distance: Median distance of different-label pairs by level; None: a row
-            lacks it.
+        recovered_clean: Lowest and highest clean success of the recovered augmented levels.
+        clean_rises: One exceeds the unaugmented's by ``clean_gain`` points or more: recovery cannot
+            be attributed to robustness alone.
+        different_label_distance: Median of different-label pairs by level; None: a row lacks it.
     """
 
     task: str

@@ -99,14 +99,10 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Averages: over the runs of a task, or over tasks that weigh alike.
+    """Averages over the runs of a task, or over tasks that weigh alike; of |onset| the largest too.
 
-    Attributes:
-        mismatch: Mean of |onset|.
-        worst_mismatch: Largest |onset| of any run.
-        balanced_accuracy: Of the nine checkpoints of each run, averaged.
-        precision: Averaged over the runs that accept anything; None when none does.
-        recall: Averaged over the runs in which anything is recovered; None when none is.
+    Precision is averaged over the runs that accept anything, recall over those in which anything is
+    recovered; None when there is none.
     """
 
     mismatch: Fraction

@@ -34,14 +34,10 @@ class SweepRows(LevelRows):
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One task and training run; arrays over the levels of the sweep.
+    """One task and training run; arrays over the levels of the sweep, success in %.
 
-    Attributes:
-        rows: Of its checkpoints, in the order of the levels.
-        ir_rel: Relative IR.
-        clean: Clean success in %, the mean over evaluation seeds where these are given.
-        clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
-        required: Success under the shift and on clean views that the criterion asks for, in %.
+    Clean success is the mean over evaluation seeds where these are given, which alone have ``clean_sd``.
+    ``required`` is what the criterion asks for, under the shift and on clean views.
     """
 
     family: str
@@ -82,15 +78,9 @@ def criterion(
 ) -> tuple[tuple[float, float], Mask]:
     """What the paper's success-rate criterion asks for in a run, and which checkpoints meet it.
 
-    It asks for P_base + recovery (P_best - P_base) under the shift, and on clean views for that of
-    the unaugmented checkpoint less ``clean_loss``; both in %. The unaugmented checkpoint meets it
-    only when no checkpoint of the run does better.
-
-    Args:
-        noisy: Success under the shift by level, the unaugmented checkpoint first, in %.
-        clean: Success on clean observations, likewise.
-        recovery: Share of the improvement from the unaugmented to the best checkpoint.
-        clean_loss: Points of clean success that may be lost against the unaugmented checkpoint.
+    It asks for P_base + ``recovery`` (P_best - P_base) under the shift, and on clean views for that of
+    the unaugmented checkpoint, the first, less ``clean_loss`` points; all in %. The unaugmented
+    checkpoint meets it only when no checkpoint of the run does better.
     """
     wanted = float(noisy[0] + recovery * (noisy.max() - noisy[0]))
     kept = float(clean[0] - clean_loss)
