@@ -87,12 +87,13 @@ Kind = TypeVar("Kind", bound=Rows)
 def gathered(kind: type[Kind], answers: Answers) -> tuple[Kind, Arrays]:
     """The rows of every checkpoint, with its task, run and level, and the arrays beside them.
 
-    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
+    An array of the i-th checkpoint is called ``{i}.name``. Raises MalformedAnswer: An answer lacks
+    a column, or holds a value it must not.
     """
     names, parts = ("task", "run", "level"), []
     arrays: dict[str, Any] = {}
     for index, (row, answer) in enumerate(answers):
-        arrays |= {key(index, name): values for name, values in answer.arrays.items()}
+        arrays |= {f"{index}.{name}": values for name, values in answer.arrays.items()}
         named = {name: [getattr(row, name)] * answer.rows for name in names}
         held, known = {**named, **answer.columns}, {item.name: item for item in kind.fields()}
         for name, item in known.items():
@@ -105,11 +106,6 @@ def gathered(kind: type[Kind], answers: Answers) -> tuple[Kind, Arrays]:
         except ArgumentError as error:
             raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
     return kind.joined(parts), arrays
-
-
-def key(index: int, name: str) -> str:
-    """Name of an array of the index-th checkpoint, in the order of the rows."""
-    return f"{index}.{name}"
 
 
 @dataclass(frozen=True)

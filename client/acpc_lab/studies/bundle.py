@@ -67,8 +67,7 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the study: of all but its figures, which can be drawn again."""
-        document = self.document()
-        del document["figures"]
+        document = {k: held for k, held in self.document().items() if k != "figures"}
         return tables.sha256(tables.to_json(document))
 
     def document(self) -> dict[str, Any]:

@@ -137,23 +137,20 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
     wrong = np.abs(rows.drift - difference) > 1e-9 * (rows.perturbed_error + rows.clean_error)
     if wrong.any():
         row = int(np.argmax(wrong))
-        found, wanted = f"found {rows.drift[row]:g}", f"the errors differ by {difference[row]:g}"
-        raise ArgumentError("drift", f"row {row + 1}: {found}, where {wanted}")
+        why = f"found {rows.drift[row]:g}, where the errors differ by {difference[row]:g}"
+        raise ArgumentError("drift", f"row {row + 1}: {why}")
     perturbed = rows.severity > 0
     if not perturbed.any():
         raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
     used = rows.where(perturbed)
-    cells, controls = [], []
-    for (task, run), rows_of in used.by("task", "run"):
-        cell, with_controls = _cell(task, run, rows_of, parameters.alpha)
-        cells.append(cell)
-        controls.append(with_controls)
+    found = [_cell(*named, mine, parameters.alpha) for named, mine in used.by("task", "run")]
+    cells, controls = zip(*found, strict=True)
     identities = [v.max(initial=0.0) for k, v in arrays.items() if k.endswith(".identity_acpc")]
     moved = used.acpc > 0
     ratios = used.drift[moved] / used.acpc[moved]
     return DriftSummary(
-        cells=tuple(cells),
-        controls=tuple(controls),
+        cells=cells,
+        controls=controls,
         reduction=reduction(cells),
         rows=len(used),
         bound_violations=int((used.drift > used.acpc * (1 + ROUNDING) + 1e-9).sum()),
@@ -240,9 +237,7 @@ def errors(cells: Sequence[DriftCell]) -> Listing:
     return Listing(cells, columns, "errors", named=2, alike=True, printed=False)
 
 
-def require_one_per_run(
-    checkpoints: Sequence[StudyCheckpoint], parameters: DriftParameters
-) -> None:
+def require_one_per_run(checkpoints: Sequence[StudyCheckpoint], _: DriftParameters) -> None:
     """Rejects two checkpoints of a task and run: the study takes the unaugmented one alone.
 
     Raises ArgumentError: There are two.

@@ -16,16 +16,7 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.extras import load
 from acpc_lab.plotting import INK, RULE, panels
-from acpc_lab.studies.base import (
-    Answers,
-    Evidence,
-    Figures,
-    LevelRows,
-    Parameters,
-    Study,
-    gathered,
-    key,
-)
+from acpc_lab.studies.base import Answers, Evidence, Figures, LevelRows, Parameters, Study, gathered
 from acpc_lab.studies.figures import CHECKPOINT, Listing
 from acpc_lab.studies.measuring import Ask
 from acpc_lab.tables import Arrays, Integers, Numbers, column, optional
@@ -98,8 +89,8 @@ class Spacing(NamedTuple):
 def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing:
     """Radius, nearest other anchor and disjointness, from the representations, in float64.
 
-    ``clean`` (n, dim) holds that of each history, ``views`` (n, views, dim) the perturbed ones. Raises
-    ArgumentError: The shapes do not fit, or there are fewer than two histories.
+    ``clean`` (n, dim) holds that of each history, ``views`` (n, views, dim) the perturbed ones.
+    Raises ArgumentError: The shapes do not fit, or there are fewer than two histories.
     """
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
@@ -145,7 +136,7 @@ def summarise(
 
 def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacing:
     """What the representations give. Raises ArgumentError: They lack, or the rows disagree."""
-    names = [key(index, f"{space}_clean"), key(index, f"{space}_views")]
+    names = [f"{index}.{space}_clean", f"{index}.{space}_views"]
     for name in names:
         if name not in arrays:
             raise ArgumentError("arrays", f"{name} is missing; found {', '.join(arrays)}")
@@ -216,8 +207,8 @@ def draw(evidence: Evidence) -> Figures:
     figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
     for position, item in enumerate(summary.spaces):
         axis = axes[position % rows * columns + position // rows]
-        stem = key(position // rows, item.space)
-        _scatter(axis, arrays[f"{stem}_tsne"].astype(np.float64), parameters)
+        placed = arrays[f"{position // rows}.{item.space}_tsne"]
+        _scatter(axis, placed.astype(np.float64), parameters)
         axis.set_title(f"{item.task}, run {item.run}, {item.level:g}\n{SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"

@@ -95,14 +95,12 @@ def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
         for entry in summary.entries
         if entry.horizon == summary.horizon or entry.quantile == summary.quantile
     }
-
-    def column(horizon: int, quantile: float) -> tuple[Any, ...]:
-        title = f"H{horizon} q{100 * quantile:g}"
-        return title, lambda task: ratios.get((task, horizon, quantile)), ".2f"
-
-    columns = ("task", str), *(column(*place) for place in sorted({at[1:] for at in ratios}))
+    places = (
+        (f"H{h} q{100 * q:g}", lambda task, h=h, q=q: ratios.get((task, h, q)), ".2f")
+        for h, q in sorted({place[1:] for place in ratios})
+    )
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    yield Listing(tasks, columns, "ratios", alike=True)
+    yield Listing(tasks, (("task", str), *places), "ratios", alike=True)
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 
 

@@ -71,8 +71,8 @@ class PlannerParameters(Parameters):
 class PlannerCell(Record):
     """One test task in one training run: MAE of log(1 + selection regret).
 
-    ``baseline`` has severity, training condition, one-step ACPC and the clean gap, ``expanded`` also
-    the distance at the planner's horizon.
+    ``baseline`` has severity, training condition, one-step ACPC and the clean gap, ``expanded``
+    also the distance at the planner's horizon.
     """
 
     task: str

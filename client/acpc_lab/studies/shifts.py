@@ -13,18 +13,9 @@ from acpc.contract import Record, bounded, columns_of, screen_score
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.plotting import INK, hue, panels, zero_line
+from acpc_lab.studies import statistics
 from acpc_lab.studies.base import Evidence, Figures, Parameters, RunRows, Study
 from acpc_lab.studies.figures import AGREEMENT, RUN, Listing, family_column
-from acpc_lab.studies.statistics import (
-    EPISODES,
-    SLACK,
-    Confusion,
-    Interval,
-    as_float,
-    gain_interval,
-    grouped,
-    spearman,
-)
 from acpc_lab.studies.thresholds import ThresholdSummary
 from acpc_lab.tables import Arrays, Numbers, Texts, column, optional
 
@@ -44,7 +35,7 @@ class ShiftRows(RunRows):
     t_sr: Numbers = optional("threshold of SR for this task", 0, 1)
     family: Texts = optional("model family, whose thresholds are taken")
     success: Numbers = optional("success of the augmented checkpoint under the shift, in %", 0, 100)
-    episodes: Numbers = optional(EPISODES, low=1)
+    episodes: Numbers = optional(statistics.EPISODES, low=1)
 
 
 class ShiftParameters(Parameters):
@@ -92,7 +83,7 @@ class ShiftPair(Record):
     family: str
     clean_gain: float | None
     clean_rises: bool
-    gain_interval: Interval | None
+    gain_interval: statistics.Interval | None
 
     @property
     def agrees(self) -> bool:
@@ -103,8 +94,8 @@ class ShiftPair(Record):
 class ShiftAgreement(Record):
     """Agreement over the pairs of one shift, or over all.
 
-    In ``agreeing`` pairs the sign of delta S matches the criterion. Precision is None when no delta S
-    is positive, recall when no pair meets the criterion; Spearman is NaN when a side is constant.
+    In ``agreeing`` pairs the sign of delta S matches the criterion. Precision is None when no delta
+    S is positive, recall when no pair meets the criterion; Spearman is NaN when a side is constant.
     """
 
     shift: str
@@ -132,7 +123,10 @@ def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> S
     """
     rows.require_unique("family", "task", "run", "shift")
     pairs = [_pair(number, row, parameters) for number, row in enumerate(rows.each(), start=1)]
-    by_shift = [("all", pairs), *((key, held) for (key,), held in grouped(pairs, "shift").items())]
+    by_shift = [
+        ("all", pairs),
+        *((key, held) for (key,), held in statistics.grouped(pairs, "shift").items()),
+    ]
     return ShiftSummary(tuple(pairs), tuple(_agreement(*held) for held in by_shift))
 
 
@@ -156,9 +150,9 @@ def _pair(number: int, row: Any, parameters: ShiftParameters) -> ShiftPair:  # n
     of_reference = screen_score(1.0, sr_reference, **limits)
     gain, delta = row.success_gain, score - of_reference
     clean_gain = 0.0 if math.isnan(row.clean_gain) else row.clean_gain
-    kept = clean_gain >= -parameters.clean_loss - SLACK
-    better = kept and gain >= parameters.gain - SLACK
-    near = kept and gain >= parameters.gain - parameters.boundary - SLACK
+    kept = clean_gain >= -parameters.clean_loss - statistics.SLACK
+    better = kept and gain >= parameters.gain - statistics.SLACK
+    near = kept and gain >= parameters.gain - parameters.boundary - statistics.SLACK
     episodes = math.nan if math.isnan(row.success) else row.episodes
     return ShiftPair(
         task=row.task,
@@ -172,23 +166,23 @@ def _pair(number: int, row: Any, parameters: ShiftParameters) -> ShiftPair:  # n
         boundary=near and not better and delta > 0,
         family=row.family,
         clean_gain=None if math.isnan(row.clean_gain) else row.clean_gain,
-        clean_rises=clean_gain >= parameters.gain - SLACK,
-        gain_interval=gain_interval(row.success, row.success - gain, episodes),
+        clean_rises=clean_gain >= parameters.gain - statistics.SLACK,
+        gain_interval=statistics.gain_interval(row.success, row.success - gain, episodes),
     )
 
 
 def _agreement(shift: str, pairs: Sequence[ShiftPair]) -> ShiftAgreement:
     columns = columns_of(pairs, "delta_score", "success_gain", "better", "boundary")
     delta, gain, better, boundary = map(np.array, columns.values())
-    counts = Confusion.of(delta > 0, better)
+    counts = statistics.Confusion.of(delta > 0, better)
     return ShiftAgreement(
         shift=shift,
         pairs=len(pairs),
         agreeing=counts.true_positive + counts.true_negative,
         balanced_accuracy=float(counts.balanced_accuracy),
-        precision=as_float(counts.precision),
-        recall=as_float(counts.recall),
-        spearman=spearman(delta, gain),
+        precision=statistics.as_float(counts.precision),
+        recall=statistics.as_float(counts.recall),
+        spearman=statistics.spearman(delta, gain),
         boundary=int(boundary.sum()),
     )
 
@@ -248,7 +242,7 @@ def draw(made: Evidence) -> Figures:
     """Means over runs by task and shift: behaviour on the left, the diagnostic on the right."""
     pairs, (figure, axes) = made.summary.pairs, panels(2, width=3.0)
     shifts, tasks = map(dict.fromkeys, columns_of(pairs, "shift", "task").values())
-    by_bar, width = grouped(pairs, "shift", "task"), 0.8 / len(shifts)
+    by_bar, width = statistics.grouped(pairs, "shift", "task"), 0.8 / len(shifts)
     for (index, shift), (place, task) in itertools.product(enumerate(shifts), enumerate(tasks)):
         at, named = place + (index - (len(shifts) - 1) / 2) * width, None if place else shift
         mine = columns_of(by_bar.get((shift, task), ()), "success_gain", "delta_score")

@@ -127,9 +127,9 @@ def held_out_errors(
 ) -> Numbers:
     """Absolute error (n,) of every row, predicted by a ridge fitted on the rows of other groups.
 
-    Features, (n,) each, are standardised with mean and population standard deviation of the rows the
-    ridge is fitted on; one that is constant there becomes zero. It minimises
-    ||y - Xw - c||^2 + alpha ||w||^2, so that the intercept is not penalised.
+    Features, (n,) each, are standardised with mean and population standard deviation of the rows
+    the ridge is fitted on; one that is constant there becomes zero. It minimises ||y - Xw - c||^2 +
+    alpha ||w||^2, so that the intercept is not penalised.
 
     Raises ArgumentError: There are fewer than two groups.
     """

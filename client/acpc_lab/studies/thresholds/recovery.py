@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -110,8 +109,9 @@ def of_run(run: Run) -> RunRecovery:
     clean = success_intervals(run.clean, run.rows.episodes)
     undecided = np.zeros(len(levels), dtype=bool)
     if noisy is not None and clean is not None:
-        ends = zip(noisy[1:], clean[1:], strict=True)
-        undecided[1:] = [_is_undecided(both, run.required) for both in ends]
+        cutoffs = np.reshape(run.required, (2, 1, 1)) - SLACK
+        reached = (np.array([noisy, clean]) >= cutoffs).all(axis=0)  # (levels, ends)
+        undecided = ~reached[:, 0] & reached[:, 1] & (levels > 0)  # both rates may, but need not
     return RunRecovery(
         task=run.task,
         run=run.run,
@@ -126,13 +126,6 @@ def of_run(run: Run) -> RunRecovery:
         clean_success_interval=clean,
         undecided_levels=tuple(levels[undecided].tolist()),
     )
-
-
-def _is_undecided(intervals: tuple[Interval, Interval], required: tuple[float, float]) -> bool:
-    """Whether two rates may, but need not, both reach what is required."""
-    pairs = [(at, cutoff - SLACK) for at, cutoff in zip(intervals, required, strict=True)]
-    possible = all(high >= cutoff for (_, high), cutoff in pairs)
-    return possible and not all(low >= cutoff for (low, _), cutoff in pairs)
 
 
 def shown(
@@ -166,12 +159,12 @@ def shown(
         yield f"95 % intervals of success leave open whether {of} meet the criterion"
     held = [task for task in tasks if task.different_label_distance is not None]
     if held:
-
-        def distance(place: int, level: float) -> tuple[Any, ...]:
-            return f"{level:g}", lambda task: task.different_label_distance[place], ".3g"
-
         title = ("different-label distance", lambda task: of_family(task, task.task))
-        yield Listing(held, (title, *itertools.starmap(distance, enumerate(levels))))
+        distances = (
+            (f"{level:g}", lambda task, at=at: task.different_label_distance[at], ".3g")
+            for at, level in enumerate(levels)
+        )
+        yield Listing(held, (title, *distances))
 
 
 def of_family(item: Any, name: str) -> str:  # noqa: ANN401 - a record with a family
@@ -196,10 +189,8 @@ def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
     half = min(np.diff(held.levels)) / 2
     shade: dict[str, Any] = {"color": hue(2), "alpha": 0.12, "linewidth": 0}
     for column, (task, runs) in enumerate(tasks.items()):
-        noisy = np.stack([run.rows.success_noisy for run in runs])
-        ir_rel = np.stack([run.ir_rel for run in runs])
         recovered = of_task(task, runs, 0.0).recovered_levels
-        by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
+        by_row = np.stack([(x.rows.success_noisy, x.ir_rel, x.rows.sr) for x in runs], axis=1)
         for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
             for level in recovered:
                 axis.axvspan(level - half, level + half, **shade)
@@ -207,7 +198,7 @@ def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
             axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)
         success, ir, sr = axes[column::columns]
         success.set_title(task)
-        mean = noisy.mean(axis=0)
+        noisy, mean = by_row[0], by_row[0].mean(axis=0)
         reach = np.stack([mean - noisy.min(axis=0), noisy.max(axis=0) - mean])
         success.errorbar(held.levels, mean, reach, color=hue(0), linewidth=0, elinewidth=0.8)
         clean = float(np.mean([run.clean[0] for run in runs]))

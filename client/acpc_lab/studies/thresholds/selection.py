@@ -195,15 +195,13 @@ _CRITERIA = {
 """What decides, in order, and the sign by which the smallest value is the best."""
 
 
-def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
-    """Picks the best pair on the source tasks, section "Threshold grids" in the paper."""
-    return narrowed(judged, list(source))[0]
-
-
 def narrowed(
     judged: Judged, tasks: Sequence[str]
 ) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
-    """Applies criterion after criterion until one pair is left; returns it and the steps."""
+    """Applies criterion after criterion until one pair is left; returns it and the steps.
+
+    Section "Threshold grids" in the paper.
+    """
     ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
     for pair, judgements in judged.items():
         seen, early, late = agreement_on(judgements, tasks)

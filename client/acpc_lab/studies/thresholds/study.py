@@ -150,7 +150,7 @@ def calibrated(
     chosen, steps = selection.narrowed(judged, tasks)
     held = rows.where(rows.family == name)
     kept = [getattr(held, field.name) for field in dataclasses.fields(CalibrationScore)]
-    splits = [selection.select(judged, source) for source in selection.sources(tasks)]
+    splits = [selection.narrowed(judged, source)[0] for source in selection.sources(tasks)]
     return CalibratedThresholds(
         ir=chosen.ir,
         sr=chosen.sr,
@@ -178,7 +178,7 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
 
 
 def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
-    chosen = selection.select(judged, source)
+    chosen = selection.narrowed(judged, source)[0]
     test = tuple(task for task in judged[chosen] if task not in source)
     seen, early, late = selection.agreement_on(judged[chosen], source)
     unseen, _, _ = selection.agreement_on(judged[chosen], test)

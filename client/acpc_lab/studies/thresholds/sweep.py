@@ -36,8 +36,8 @@ class SweepRows(LevelRows):
 class Run:
     """One task and training run; arrays over the levels of the sweep, success in %.
 
-    Clean success is the mean over evaluation seeds where these are given, which alone have ``clean_sd``.
-    ``required`` is what the criterion asks for, under the shift and on clean views.
+    Clean success is the mean over evaluation seeds where these are given, which alone have
+    ``clean_sd``. ``required`` is what the criterion asks for, under the shift and on clean views.
     """
 
     family: str
@@ -78,8 +78,8 @@ def criterion(
 ) -> tuple[tuple[float, float], Mask]:
     """What the paper's success-rate criterion asks for in a run, and which checkpoints meet it.
 
-    It asks for P_base + ``recovery`` (P_best - P_base) under the shift, and on clean views for that of
-    the unaugmented checkpoint, the first, less ``clean_loss`` points; all in %. The unaugmented
+    It asks for P_base + ``recovery`` (P_best - P_base) under the shift, and on clean views for that
+    of the unaugmented checkpoint, the first, less ``clean_loss`` points; all in %. The unaugmented
     checkpoint meets it only when no checkpoint of the run does better.
     """
     wanted = float(noisy[0] + recovery * (noisy.max() - noisy[0]))
