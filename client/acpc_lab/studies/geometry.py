@@ -95,9 +95,8 @@ def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
         wanted = "wanted (n, dim) and (n, views, dim) with n of at least 2"
-        raise ArgumentError(
-            "arrays", f"found clean {clean.shape} and views {views.shape}, {wanted}"
-        )
+        found = f"found clean {clean.shape} and views {views.shape}"
+        raise ArgumentError("arrays", f"{found}, {wanted}")
     centre = clean.astype(np.float64)
     radius = np.linalg.norm(views.astype(np.float64) - centre[:, None], axis=2).max(axis=1)
     apart = np.stack([np.linalg.norm(centre - point, axis=1) for point in centre])  # (n, n)

@@ -25,15 +25,7 @@ from acpc_client.errors import AlreadyExists, ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from acpc_lab.campaigns import (
-    ENDED_BADLY,
-    Campaign,
-    CampaignProgress,
-    Link,
-    OnUpdate,
-    Options,
-    Task,
-)
+from acpc_lab import campaigns
 from acpc_lab.studies.statistics import CLEAN_SEEDS
 from acpc_lab.tables import Numbers, Rows, Texts, column, optional
 
@@ -129,7 +121,7 @@ class Ask:
         return {"study": self.request.kind, "request": plain, "numeric_mode": mode}
 
 
-class MeasuringTask(Task):
+class MeasuringTask(campaigns.Task):
     """One checkpoint to be measured; its id says what on which, ``measured`` what was found."""
 
     measured: Result | None = None
@@ -176,14 +168,14 @@ class MeasuringTask(Task):
         }
 
 
-MeasuringProgress = CampaignProgress[MeasuringTask]
+MeasuringProgress = campaigns.CampaignProgress[MeasuringTask]
 
 
 def measure(
     client: AcpcClient,
     rows: Sequence[StudyCheckpoint],
     ask: Ask,
-    on_update: OnUpdate[MeasuringTask] = lambda _: None,
+    on_update: campaigns.OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
 ) -> list[MeasuringTask]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
@@ -196,12 +188,13 @@ def measure(
     def update(now: MeasuringProgress) -> None:
         on_update(now)
         for task in now.changed:
-            if task.state in ENDED_BADLY:
+            if task.state in campaigns.ENDED_BADLY:
                 raise task.problem or Unknown(f"{task.title} has no answer")
 
     tasks = [MeasuringTask(row, ask) for row in rows]
-    link, options = Link(client, timeout=timeout), Options(concurrency=CONCURRENCY)
-    Campaign(client, link, tasks, options, on_update=update).run()
+    link = campaigns.Link(client, timeout=timeout)
+    options = campaigns.Options(concurrency=CONCURRENCY)
+    campaigns.Campaign(client, link, tasks, options, on_update=update).run()
     return [task for task in tasks if task.measured is not None]
 
 

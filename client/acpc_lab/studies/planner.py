@@ -11,7 +11,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies.base import LevelRows, Parameters, Study, by_reading
 from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.studies.statistics import Spread, grouped, held_out_errors
+from acpc_lab.studies.statistics import Spread, held_out_errors
 from acpc_lab.tables import Arrays, Integers, Numbers, column, groups, optional
 
 
@@ -126,14 +126,15 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     """
     rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
     require_two_tasks(rows.task.tolist(), rows.run.tolist())
-    cells = [cell for (run,), mine in rows.by("run") for cell in _cells(run, mine, parameters)]
-    runs = []
-    for (run,), held in grouped(cells, "run").items():
+    cells, runs = [], []
+    for (run,), of_run in rows.by("run"):
+        held = _cells(run, of_run, parameters)
         errors = columns_of(held, "baseline", "expanded").values()
         baseline, expanded = (float(np.mean(values)) for values in errors)
         if baseline == 0:
             wrong = f"run {run}: is predicted without error; is it 0 in every row?"
             raise ArgumentError("selection_regret", wrong)
+        cells += held
         runs.append(PlannerRun(run, baseline, expanded, 1 - expanded / baseline))
     diverged = rows.first_divergence >= 0
     certified = rows.certified == 1
@@ -182,14 +183,6 @@ def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[P
     ]
 
 
-ERRORS = (
-    ("test task", "task"),
-    ("run", "run"),
-    ("baseline MAE", "baseline", ".4f"),
-    ("with the feature", "expanded", ".4f"),
-)
-
-
 def _lowered(cell: PlannerCell) -> float | None:
     """By how much ACPC lowers the error, in %."""
     return 100 * (1 - cell.expanded / cell.baseline) if cell.baseline else None
@@ -197,9 +190,15 @@ def _lowered(cell: PlannerCell) -> float | None:
 
 def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
     """Errors by test task, their reduction over runs, certificates and bounds."""
-    yield Listing(summary.cells, ERRORS)
+    columns = (
+        ("test task", "task"),
+        ("run", "run"),
+        ("baseline MAE", "baseline", ".4f"),
+        ("with the feature", "expanded", ".4f"),
+    )
+    yield Listing(summary.cells, columns)
     lowered = ("lower error with ACPC (%)", _lowered)
-    yield Listing(summary.cells, (*ERRORS, lowered), "errors", named=2, printed=False)
+    yield Listing(summary.cells, (*columns, lowered), "errors", named=2, printed=False)
     yield (
         f"the distance at the planner's horizon lowers the MAE of log(1 + regret) by "
         f"{summary.reduction.shown(100, '%')} over {len(summary.runs)} run(s); better in "

@@ -199,8 +199,7 @@ def chosen_elsewhere(rows: ShiftRows, evidence: Evidence) -> ShiftRows:
         raise ArgumentError("thresholds", wrong)
     chosen = {(s.family, s.test): (s.t_ir, s.t_sr) for s in summary.splits if len(s.test) == 1}
     alone = summary.families[0].family if len(summary.families) == 1 else ""
-    cells = zip(rows.family.tolist(), rows.task.tolist(), strict=True)
-    asked = [(family or alone, (task,)) for family, task in cells]
+    asked = [(row.family or alone, (row.task,)) for row in rows.each()]
     for key in asked:
         if key not in chosen:
             known = ", ".join(f"{family} {test[0]}".strip() for family, test in chosen)

@@ -196,9 +196,8 @@ def success_interval(
         return None
     successes = percent * episodes / 100
     if abs(successes - round(successes)) > 0.0005 * episodes + 1e-6:  # printed to 0.1 %
-        raise ArgumentError(
-            "episodes", f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
-        )
+        wrong = f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
+        raise ArgumentError("episodes", wrong)
     low, high = wilson(round(successes), int(episodes), confidence)
     return 100 * low, 100 * high
 
