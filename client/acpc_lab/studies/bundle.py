@@ -203,25 +203,22 @@ def verify(folder: Path) -> Verification:
     Raises ArgumentError: The folder holds no bundle.
     """
     held = read(folder)
-    difference = None
-    for name, wanted in held.files.items():
-        path = folder / name
-        found = tables.sha256(path.read_bytes()) if path.is_file() else ""
-        if found != wanted:
-            words = f"has the SHA-256 {found}, where {MANIFEST} has {wanted}"
-            difference = f"{name} {words if found else 'is missing'}"
-            break
     values, largest = 0, 0.0
-    if difference is None:
-        try:
-            values, largest, difference = _numbers(held)
-        except ArgumentError as error:
-            difference = f"the summary cannot be computed from the rows: {error.message}"
+    try:
+        values, largest, difference = _compared(held)
+    except ArgumentError as error:
+        difference = f"the summary cannot be computed from the rows: {error.message}"
     return Verification(held.study.name, held.digest, len(held.files), values, largest, difference)
 
 
-def _numbers(held: Bundle) -> tuple[int, float, str | None]:
+def _compared(held: Bundle) -> tuple[int, float, str | None]:
     """Values compared, the largest relative difference, and the first that is too large."""
+    for name, wanted in held.files.items():
+        path = held.folder / name
+        if not path.is_file():
+            return 0, 0.0, f"{name} is missing"
+        if (found := tables.sha256(path.read_bytes())) != wanted:
+            return 0, 0.0, f"{name} has the SHA-256 {found}, where {MANIFEST} has {wanted}"
     if SUMMARY not in held.files:
         return 0, 0.0, f"{MANIFEST} names no {SUMMARY}"
     try:

@@ -109,11 +109,11 @@ class DriftSummary(Record):
 
     Attributes:
         controls: MAE with each control, in the order of the cells and of ``CONTROLS``.
-        bound_violations: Rows whose drift exceeds ACPC by more than rounding; a correct
-            measurement has none, by Prop. target-free-error-drift in the paper.
+        bound_violations: Rows whose drift exceeds ACPC by more than rounding: a measurement that is
+            correct has none, by Prop. target-free-error-drift in the paper.
         tightest: Largest drift / ACPC.
-        largest_identity: Largest ACPC of an unchanged view, which is 0 or rounding; None when the
-            arrays ``{i}.identity_acpc`` are not at hand.
+        largest_identity: Largest ACPC of an unchanged view, 0 or rounding; None without
+            ``{i}.identity_acpc``.
     """
 
     cells: tuple[DriftCell, ...]

@@ -55,8 +55,7 @@ class HorizonSummary(Record):
 def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) -> HorizonSummary:
     """Table "Horizon and quantile sensitivity of the IR reduction" in the paper.
 
-    Raises ArgumentError: A run lacks the reference or the highest level, a row occurs twice, or the
-    IR of a reference is 0.
+    Raises ArgumentError: A run lacks a level, a row occurs twice, or the IR of a reference is 0.
     """
     entries = []
     for (task,), of_task in rows.by("task"):

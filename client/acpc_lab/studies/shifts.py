@@ -118,8 +118,7 @@ class ShiftSummary(Record):
 def summarise(rows: ShiftRows, parameters: ShiftParameters, arrays: Arrays) -> ShiftSummary:
     """Section "Checkpoint Comparison under Blur and Resize" in the paper.
 
-    Raises ArgumentError: A row is there twice, or the SR of a reference is missing where it
-    matters.
+    Raises ArgumentError: A row is there twice, or lacks the SR of a reference where it matters.
     """
     rows.require_unique("family", "task", "run", "shift")
     pairs = [_pair(number, row, parameters) for number, row in enumerate(rows.each(), start=1)]

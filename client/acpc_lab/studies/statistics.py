@@ -107,17 +107,15 @@ def as_float(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
 
-def average_ranks(values: Numbers) -> Numbers:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[group]
-    return ranks
-
-
 def spearman(left: Numbers, right: Numbers) -> float:
     """Rank correlation with average ranks; NaN when either side is constant or has one value."""
-    x, y = average_ranks(left), average_ranks(right)
-    x, y = x - x.mean(), y - y.mean()
+
+    def ranks(values: Numbers) -> Numbers:
+        _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+        found: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[group]
+        return found - found.mean()
+
+    x, y = ranks(left), ranks(right)
     scale = math.sqrt(float(x @ x) * float(y @ y))
     return float(x @ y) / scale if scale else math.nan
 

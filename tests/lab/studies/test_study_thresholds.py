@@ -148,7 +148,7 @@ def test_a_made_up_sweep_gives_the_printed_table() -> None:
 def test_the_criterion_is_met_exactly_at_its_edges() -> None:
     noisy = np.array([20.0, 84.0, 83.99, 100.0, 100.0])  # 20 + 0.8 (100 - 20) = 84
     clean = np.array([90.0, 85.0, 90.0, 84.99, 85.0])
-    required, found = criterion(noisy, clean, recovery=0.8, clean_loss=5)
+    required, found = criterion(noisy, clean, GRID)
     assert required == (84.0, 85.0)
     assert found.tolist() == [False, True, False, False, True]
 
@@ -159,7 +159,7 @@ def test_a_cutoff_that_is_hit_exactly_is_met(low: int, gain: int, parts: int) ->
     best = low + gain
     hit = float(Fraction(low, parts) + Fraction(4, 5) * Fraction(gain, parts))
     noisy, clean = np.array([low / parts, best / parts, hit]), np.full(3, 50.0)
-    assert criterion(noisy, clean, recovery=0.8, clean_loss=5)[1][2]
+    assert criterion(noisy, clean, GRID)[1][2]
 
 
 def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:
@@ -321,7 +321,7 @@ def test_distances_of_different_label_pairs_are_told_by_level() -> None:
 def test_raw_ir_is_divided_by_the_reference_of_the_run() -> None:
     raw = {name: values[:3] for name, values in SWEEP.items() if name != "ir_rel"}
     rows = SweepRows.of(raw | {"ir_raw": [2.0, 1.0, 0.5]})
-    (run,) = read_training_sweep(rows, recovery=0.8, clean_loss=5).runs
+    (run,) = read_training_sweep(rows, GRID).runs
     assert run.ir_rel.tolist() == [1, 0.5, 0.25]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,16 +10,13 @@ from statistics import mean
 from typing import Any, NamedTuple
 
 import numpy as np
-from acpc.contract import bounded
 from acpc_client import SelectionStep
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, by_reading
 from acpc_lab.studies.statistics import Confusion, Mask, as_float, mean_defined
-from acpc_lab.studies.thresholds.sweep import Run, SweepRows, TrainingSweep, read_training_sweep
+from acpc_lab.studies.thresholds.sweep import PAST, Run, ThresholdParameters, TrainingSweep
 
 MAX_TASKS = 10
-PAST = "past"
 
 
 class ThresholdPair(NamedTuple):
@@ -28,59 +24,6 @@ class ThresholdPair(NamedTuple):
 
     ir: float
     sr: float
-
-
-class ThresholdParameters(Parameters):
-    """The search, section "Threshold grids" in the paper.
-
-    Attributes:
-        ir_grid: Thresholds of relative IR to try.
-        sr_grid: Thresholds of SR to try.
-        recovery: Share of the possible improvement that counts as recovered.
-        clean_loss: Points of clean success that may be lost.
-        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
-            checkpoint's where recovery is not robustness alone.
-        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
-            the two below where they are None.
-        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
-            accepted below the first recovered level, and recovered but rejected (the released
-            code). In a run that recovers nowhere no checkpoint is early.
-        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
-            paper does not say), or a distance in units of the level, in which all onsets then
-            differ (the released code: 1.0).
-    """
-
-    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
-    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
-    recovery: float = bounded(0.8, gt=0, le=1)
-    clean_loss: float = bounded(5.0, ge=0)
-    clean_gain: float = bounded(5.0, gt=0)
-    reading: str = "paper"
-    ties: str | None = by_reading(paper="runs", released="checkpoints")
-    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
-
-    def check_rules(self) -> None:
-        """A grid holds something, and a distance is positive."""
-        for name in ("ir_grid", "sr_grid"):
-            if not getattr(self, name):
-                raise ArgumentError(name, "is empty, wanted at least one number")
-        given = self.no_onset
-        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
-            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
-
-    def onset(self, run: Run, passed: Mask) -> Fraction:
-        """From the first recovered level to the first accepted one; negative: accepted early."""
-        first, wanted, past = _first(passed), _first(run.recovered), len(passed)
-        if self.no_onset == PAST:
-            return Fraction(first - wanted)
-        if past in (first, wanted):
-            return Fraction(str(self.no_onset)) * ((first == past) - (wanted == past))
-        levels = run.rows.level.tolist()
-        return Fraction(str(levels[first])) - Fraction(str(levels[wanted]))  # as written
-
-    def sweep(self, rows: SweepRows) -> TrainingSweep:
-        """The sweep behind the rows, with what counts as recovered."""
-        return read_training_sweep(rows, recovery=self.recovery, clean_loss=self.clean_loss)
 
 
 @dataclass(frozen=True)
@@ -145,13 +88,24 @@ def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
 def judge(run: Run, thresholds: ThresholdPair, parameters: ThresholdParameters) -> Judgement:
     """The screen on one task and run."""
     passed = accepted(run, thresholds)
-    onset = parameters.onset(run, passed)
+    onset = _onset(run, passed, parameters.no_onset)
     early, late = int(onset < 0), int(onset > 0)
     if parameters.ties == "checkpoints":
         before = np.arange(len(passed)) < _first(run.recovered)
         early = int((passed & before).sum()) if run.recovered.any() else 0
         late = int((run.recovered & ~passed).sum())
     return Judgement(onset, Confusion.of(passed, run.recovered), early, late)
+
+
+def _onset(run: Run, passed: Mask, no_onset: str | float | None) -> Fraction:
+    """From the first recovered level to the first accepted one; negative: accepted early."""
+    first, wanted, past = _first(passed), _first(run.recovered), len(passed)
+    if no_onset == PAST:
+        return Fraction(first - wanted)
+    if past in (first, wanted):
+        return Fraction(str(no_onset)) * ((first == past) - (wanted == past))
+    levels = run.rows.level.tolist()
+    return Fraction(str(levels[first])) - Fraction(str(levels[wanted]))  # as written
 
 
 def _first(mask: Mask) -> int:

@@ -15,8 +15,14 @@ from acpc_lab.studies.figures import AGREEMENT, Listing, by_row, family_column
 from acpc_lab.studies.statistics import mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
-from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair, ThresholdParameters
-from acpc_lab.studies.thresholds.sweep import Run, SweepRows
+from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair
+from acpc_lab.studies.thresholds.sweep import (
+    PAST,
+    Run,
+    SweepRows,
+    ThresholdParameters,
+    read_training_sweep,
+)
 from acpc_lab.tables import Arrays
 
 
@@ -80,13 +86,10 @@ class FamilyMean(Record):
 
 
 class ThresholdSummary(Record):
-    """The answer of the threshold study.
-
-    Thresholds are chosen in each model family by itself; rows that name none are one family.
+    """The answer of the threshold study, in each model family by itself.
 
     Attributes:
         choices: Most frequent first, family by family.
-        families: Averages over the splits of each family.
         onset_unit: Of mismatches: ``"grid steps"``, or ``"levels"``, differences of levels.
     """
 
@@ -106,7 +109,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     Averages and ties are decided exactly. Raises ArgumentError: A family has one task only, or too
     many, or a run lacks a level.
     """
-    sweep = parameters.sweep(rows)
+    sweep = read_training_sweep(rows, parameters)
     tasks: list[TaskRecovery] = []
     splits: list[Split] = []
     choices: list[Choice] = []
@@ -128,7 +131,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         splits=tuple(splits),
         choices=tuple(choices),
         families=tuple(means),
-        onset_unit="grid steps" if parameters.no_onset == selection.PAST else "levels",
+        onset_unit="grid steps" if parameters.no_onset == PAST else "levels",
     )
 
 
@@ -140,7 +143,7 @@ def calibrated(
     ``family`` may be left out where the rows have one only. Raises ArgumentError: As ``summarise``;
     or the rows have no such family, or several.
     """
-    families = parameters.sweep(rows).by_family()
+    families = read_training_sweep(rows, parameters).by_family()
     if family not in families and (family or len(families) > 1):
         wanted = f"wanted one of {', '.join(filter(None, families)) or 'none: rows name none'}"
         raise ArgumentError("family", f"found {family or 'none'}, {wanted}")
@@ -264,7 +267,8 @@ def _mean(name: str, mean: SplitMean) -> str:
 def draw(evidence: Evidence) -> Figures:
     """The sweep with the commonest thresholds, and the splits, of each family."""
     summary, figures = evidence.summary, {}
-    for family, held in evidence.parameters.sweep(evidence.rows).by_family().items():
+    sweep = read_training_sweep(evidence.rows, evidence.parameters)
+    for family, held in sweep.by_family().items():
         mine = [split for split in summary.splits if split.family == family]
         commonest = next(choice for choice in summary.choices if choice.family == family)
         suffix = f"-{family}" if len(summary.families) > 1 else ""

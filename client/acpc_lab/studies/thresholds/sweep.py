@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
+from acpc.contract import bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import LevelRows
+from acpc_lab.studies.base import LevelRows, Parameters, by_reading
 from acpc_lab.studies.statistics import CLEAN_SEEDS, EPISODES, SLACK, Mask, clean_success, grouped
 from acpc_lab.tables import Numbers, Texts, column, optional
+
+PAST = "past"
 
 
 class SweepRows(LevelRows):
@@ -30,6 +34,45 @@ class SweepRows(LevelRows):
     anchors_digest: Texts = optional("of the anchors")
     perturbation_digest: Texts = optional("of shift, draws and seed")
     parameters_digest: Texts = optional("of the protocol")
+
+
+class ThresholdParameters(Parameters):
+    """The search, section "Threshold grids" in the paper.
+
+    Attributes:
+        ir_grid: Thresholds of relative IR to try.
+        sr_grid: Thresholds of SR to try.
+        recovery: Share of the possible improvement that counts as recovered.
+        clean_loss: Points of clean success that may be lost.
+        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
+            checkpoint's where recovery is not robustness alone.
+        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
+            the two below where they are None.
+        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
+            accepted below the first recovered level, and recovered but rejected (the released
+            code). In a run that recovers nowhere no checkpoint is early.
+        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
+            paper does not say), or a distance in units of the level, in which all onsets then
+            differ (the released code: 1.0).
+    """
+
+    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
+    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
+    recovery: float = bounded(0.8, gt=0, le=1)
+    clean_loss: float = bounded(5.0, ge=0)
+    clean_gain: float = bounded(5.0, gt=0)
+    reading: str = "paper"
+    ties: str | None = by_reading(paper="runs", released="checkpoints")
+    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
+
+    def check_rules(self) -> None:
+        """A grid holds something, and a distance is positive."""
+        for name in ("ir_grid", "sr_grid"):
+            if not getattr(self, name):
+                raise ArgumentError(name, "is empty, wanted at least one number")
+        given = self.no_onset
+        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
+            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,7 +117,7 @@ class TrainingSweep:
 
 
 def criterion(
-    noisy: Numbers, clean: Numbers, *, recovery: float, clean_loss: float
+    noisy: Numbers, clean: Numbers, parameters: ThresholdParameters
 ) -> tuple[tuple[float, float], Mask]:
     """What the paper's success-rate criterion asks for in a run, and which checkpoints meet it.
 
@@ -82,12 +125,12 @@ def criterion(
     of the unaugmented checkpoint, the first, less ``clean_loss`` points; all in %. The unaugmented
     checkpoint meets it only when no checkpoint of the run does better.
     """
-    wanted = float(noisy[0] + recovery * (noisy.max() - noisy[0]))
-    kept = float(clean[0] - clean_loss)
+    wanted = float(noisy[0] + parameters.recovery * (noisy.max() - noisy[0]))
+    kept = float(clean[0] - parameters.clean_loss)
     return (wanted, kept), (noisy >= wanted - SLACK) & (clean >= kept - SLACK)
 
 
-def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> TrainingSweep:
+def read_training_sweep(rows: SweepRows, parameters: ThresholdParameters) -> TrainingSweep:
     """The sweep behind the rows.
 
     Raises ArgumentError: A run lacks a level, has one twice, or has no unaugmented reference.
@@ -113,8 +156,7 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
             ir_rel = _relative_ir(cell.ir_raw, cell.ir_rel)
         except ArgumentError as error:
             raise ArgumentError(error.field, f"{title}: {error.description}") from error
-        asked = {"recovery": recovery, "clean_loss": clean_loss}
-        required, recovered = criterion(cell.success_noisy, clean, **asked)
+        required, recovered = criterion(cell.success_noisy, clean, parameters)
         measured = (ir_rel, clean, clean_sd, required, recovered)
         runs.append(Run(family, task, run, cell, *measured))
     return TrainingSweep(tuple(levels.tolist()), tuple(runs))
