@@ -117,8 +117,7 @@ class Study:
             two.
         shown: Lines and tables of a summary, for the terminal and as figures.
         paper: What the paper found, to stand below what is found here.
-        examples: Command lines.
-        about: What the command says below the question.
+        about, examples: What the command says below the question.
         ask: What is measured on each checkpoint unless options say otherwise; None: the rows come
             from a file.
         gather: Answers and parameters to rows and arrays, with what to call with a note for the

@@ -192,10 +192,7 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
 
 
 def draw(evidence: Evidence) -> Figures:
-    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number.
-
-    There is none without representations, or without scikit-learn.
-    """
+    """A column per checkpoint, a row per space; none without representations or scikit-learn."""
     summary, parameters, arrays = evidence.summary, evidence.parameters, {}
     if evidence.arrays:
         with contextlib.suppress(FailedPrecondition):

@@ -28,11 +28,7 @@ class ThresholdPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Judgement:
-    """How the screen does on one task and run.
-
-    Early and late count runs, this one or none, or checkpoints, as ``ThresholdParameters.ties``
-    says.
-    """
+    """How the screen does on a task and run; ``ThresholdParameters.ties`` says what is counted."""
 
     onset: Fraction
     agreement: Confusion
@@ -152,10 +148,7 @@ _CRITERIA = {
 def narrowed(
     judged: Judged, tasks: Sequence[str]
 ) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
-    """Applies criterion after criterion until one pair is left; returns it and the steps.
-
-    Section "Threshold grids" in the paper.
-    """
+    """The best pair on some tasks, by one criterion after the other; section "Threshold grids"."""
     ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
     for pair, judgements in judged.items():
         seen, early, late = agreement_on(judgements, tasks)
