@@ -1,19 +1,22 @@
 """Figures show what the summaries hold, and are the same every time."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc_command import acpc_command
 from acpc_lab.plotting import styled
 from acpc_lab.studies import Listing, horizons, paper
 from acpc_lab.studies.drift import errors
 from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.thresholds import splits
+from acpc_lab.tables import to_csv
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from study_examples import SWEEP, evidence, planner_columns, summary
+from study_examples import EXAMPLES, SWEEP, evidence, summary
 
-PLANNER = planner_columns(2, 1)
+PLANNER = EXAMPLES["planner"]
 
 
 def drawn() -> dict[str, Figure]:
@@ -97,6 +100,20 @@ def test_the_planner_shows_errors_and_their_reduction_row_by_row(
     lowered = [100 * (1 - a / b) for a, b in zip(after, before, strict=True)]
     assert list(map(marks, axes)) == [before, after, pytest.approx(lowered)]
     assert len({axis.get_ylim() for axis in axes}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("drift", "+Control"), ("planner", "lower error with ACPC (%)")]
+)
+def test_a_table_that_is_a_figure_alone_is_not_printed(
+    name: str, title: str, tmp_path: Path
+) -> None:
+    made, rows = evidence(name, EXAMPLES[name]), tmp_path / "rows.csv"
+    rows.write_text(to_csv(made.rows))
+    assert title not in acpc_command("study")("run", name, "--rows", rows).stdout
+    with styled():
+        drawn = made.figures()["errors"]
+    assert title in [axis.get_xlabel() for axis in drawn.axes]
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan])

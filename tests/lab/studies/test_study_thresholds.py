@@ -12,7 +12,7 @@ from acpc_lab.studies.thresholds import SweepRows, ThresholdParameters
 from acpc_lab.studies.thresholds.selection import Judgement, ThresholdPair, narrowed
 from acpc_lab.studies.thresholds.selection import ThresholdPair as Pair
 from acpc_lab.studies.thresholds.sweep import criterion, read_training_sweep
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from study_examples import LEVELS, SWEEP, joined, summary, sweep_columns
 from threshold_reference import Cells, chosen, over_tasks
@@ -48,16 +48,30 @@ def sweeps(draw: st.DrawFn) -> Cells:
     return cells
 
 
-FEW, THREE = [0.0, 0.1, 0.2, 0.3, 0.4], [0.0, 1.0, 2.0]
+FEW = [0.0, 0.1, 0.2, 0.3, 0.4]
+EARLY = {"ir_rel": [1, 0.04, 0.2, 0.04, 0.04], "sr": [1.0] * 5, "success_clean": [90.0] * 5,
+         "success_noisy": [10.0, 20, 20, 90, 90]}  # fmt: skip
+NEVER = {"ir_rel": [1, 0.9, 0.9], "sr": [1.0] * 3, "success_noisy": [10.0, 20, 90],
+         "success_clean": [90.0] * 3}  # fmt: skip
+LOST = NEVER | {"ir_rel": [1, 0.04, 0.04], "success_clean": [90.0, 50, 50]}
+"""Runs that are accepted two levels early; that recover, and are accepted nowhere; the reverse."""
+
+
+def of_two(first: dict[str, list[float]], second: dict[str, list[float]]) -> Cells:
+    return {("a", "0"): first, ("b", "0"): second}
 
 
 @pytest.mark.parametrize("reading", ["paper", "released"])
 @settings(max_examples=10, deadline=None)
+@example(cells=of_two(EARLY, EARLY))
+@example(cells=of_two(NEVER, LOST))
+@example(cells=of_two(LOST, LOST))
 @given(cells=sweeps())
 def test_every_split_agrees_with_plain_loops(reading: str, cells: Cells) -> None:
     """Thresholds and every test metric are those of float64 loops, in both readings."""
-    found = summarise(cells, FEW, reading=reading)
-    released = FEW if reading == "released" else None
+    levels = FEW[: len(cells["a", "0"]["sr"])]
+    found = summarise(cells, levels, reading=reading)
+    released = levels if reading == "released" else None
     tasks = tuple(dict.fromkeys(task for task, _ in cells))
     assert len(found.splits) == 2 ** len(tasks) - 2
     for split in found.splits:
@@ -176,21 +190,6 @@ def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:
     assert (found.tasks[0].best_level, found.tasks[0].base_success) == (2.0, 10.0)
 
 
-def test_nothing_accepted_or_recovered_counts_as_one_step_past_the_grid() -> None:
-    never = {"ir_rel": [1, 0.9, 0.9], "sr": [1, 1, 1], "success_noisy": [10.0, 20, 90],
-             "success_clean": [90.0, 90, 90]}  # fmt: skip
-    lost = {"ir_rel": [1, 0.04, 0.04], "sr": [1, 1, 1], "success_noisy": [10.0, 20, 90],
-            "success_clean": [90.0, 50, 50]}  # fmt: skip
-    found = summarise({("a", "0"): never, ("b", "0"): lost}, THREE)
-    on_b, on_a = found.splits  # chosen on a, tested on b, and the reverse
-    # b recovers nowhere (past the grid: 3) and is accepted from level 1 on.
-    assert (on_b.mismatch, on_b.precision, on_b.recall) == (2, 0, None)
-    assert on_b.balanced_accuracy == pytest.approx(1 / 3)  # specificity alone
-    # a recovers at level 2 and is accepted nowhere.
-    assert (on_a.mismatch, on_a.precision, on_a.recall) == (1, None, 0)
-    assert on_a.balanced_accuracy == 0.5
-
-
 # --- ties ----------------------------------------------------------------------------------------
 
 
@@ -223,27 +222,12 @@ def test_ties_are_broken_in_the_papers_order(
 # --- readings ------------------------------------------------------------------------------------
 
 
-def test_checkpoints_of_one_run_can_decide_where_runs_tie() -> None:
-    """At 0.05 one run is two levels early, at 0.3 it is so with one checkpoint more."""
-    run = {"ir_rel": [1, 0.04, 0.2, 0.04, 0.04], "sr": [1.0] * 5, "success_clean": [90.0] * 5,
-           "success_noisy": [10.0, 20, 20, 90, 90]}  # fmt: skip
-    cells = {("a", "0"): run, ("b", "0"): run}
-    for ties in ("runs", "checkpoints"):
-        grid = {"ir_grid": (0.05, 0.3), "sr_grid": (0.8,), "ties": ties}
-        (split, _) = summarise(cells, FEW, **grid).splits
-        assert (split.t_ir, split.source_early, split.source_mismatch) == (0.05, 1, 2)
-    (split, _) = summarise(cells, FEW, **grid | {"ir_grid": (0.3,)}).splits
-    assert split.source_early == 2
-
-
-def test_no_checkpoint_is_early_in_a_run_that_recovers_nowhere() -> None:
-    """It is late nowhere either; by runs, its onset of -1.0 counts as one early run."""
-    lost = {"ir_rel": [1, 0.04, 0.04], "sr": [1.0] * 3, "success_noisy": [10.0, 20, 90],
-            "success_clean": [90.0, 50, 50]}  # fmt: skip
-    cells = {("a", "0"): lost, ("b", "0"): lost}
-    for ties, early in (("checkpoints", 0), ("runs", 1)):
-        (split, _) = summarise(cells, THREE, reading="released", ties=ties).splits
-        assert (split.source_early, split.source_late, split.source_mismatch) == (early, 0, 1)
+def test_ties_count_runs_or_checkpoints_in_either_reading() -> None:
+    """A run that recovers nowhere has an onset of -1.0, but no checkpoint that is early."""
+    (split, _) = summarise(of_two(LOST, LOST), FEW[:3], reading="released", ties="runs").splits
+    assert (split.source_early, split.source_late, split.source_mismatch) == (1, 0, 1)
+    (split, _) = summarise(of_two(EARLY, EARLY), FEW, ir_grid=(0.3,), ties="checkpoints").splits
+    assert (split.source_early, split.source_mismatch) == (2, 2)
 
 
 def test_each_family_has_its_own_thresholds() -> None:
