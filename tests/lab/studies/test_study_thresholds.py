@@ -320,3 +320,6 @@ def test_levels_whose_intervals_hold_a_cutoff_are_undecided(
     found = summary("thresholds", sweep | {"success_clean": [80.0, 100.0, 100.0] * 2})
     assert [run.undecided_levels for run in found.runs] == [undecided] * 2
     assert (found.runs[0].success_interval is None) == np.isnan(episodes)
+    alike = sweep | {"success_noisy": [80.0] * 6, "success_clean": [80.0] * 6}
+    augmented = () if np.isnan(episodes) else (1.0, 2.0)
+    assert summary("thresholds", alike).runs[0].undecided_levels == augmented
