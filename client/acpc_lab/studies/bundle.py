@@ -217,8 +217,8 @@ def _compared(held: Bundle) -> tuple[int, float, str | None]:
         path = held.folder / name
         if not path.is_file():
             return 0, 0.0, f"{name} is missing"
-        if (found := tables.sha256(path.read_bytes())) != wanted:
-            return 0, 0.0, f"{name} has the SHA-256 {found}, where {MANIFEST} has {wanted}"
+        if (digest := tables.sha256(path.read_bytes())) != wanted:
+            return 0, 0.0, f"{name} has the SHA-256 {digest}, where {MANIFEST} has {wanted}"
     if SUMMARY not in held.files:
         return 0, 0.0, f"{MANIFEST} names no {SUMMARY}"
     try:

@@ -143,7 +143,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
     if not perturbed.any():
         raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
     used = rows.where(perturbed)
-    found = [_cell(*named, mine, parameters.alpha) for named, mine in used.by("task", "run")]
+    found = [_cell(named, mine, parameters.alpha) for named, mine in used.by("task", "run")]
     cells, controls = zip(*found, strict=True)
     identities = [v.max(initial=0.0) for k, v in arrays.items() if k.endswith(".identity_acpc")]
     moved = used.acpc > 0
@@ -160,7 +160,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
 
 
 def _cell(
-    task: str, run: str, rows: DriftRows, alpha: float
+    named: tuple[str, str], rows: DriftRows, alpha: float
 ) -> tuple[DriftCell, tuple[float, ...]]:
     base = [rows.severity, rows.encoder_shift, rows.acpc_one_step]
 
@@ -174,7 +174,7 @@ def _cell(
     folds = groups(rows.group.tolist()).values()
     wins = sum(bool(with_acpc[fold].mean() < with_controls[best][fold].mean()) for fold in folds)
     maes = (float(errors().mean()), means[best], float(with_acpc.mean()))
-    return DriftCell(task, run, *maes, CONTROLS[best], wins, len(folds)), tuple(means)
+    return DriftCell(*named, *maes, CONTROLS[best], wins, len(folds)), tuple(means)
 
 
 def reduction(cells: Sequence[DriftCell]) -> Reduction:

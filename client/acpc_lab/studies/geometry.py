@@ -116,20 +116,22 @@ def summarise(
     """
     rows.require_unique("task", "run", "level", "anchor")
     spaces = []
-    for index, (named, cell) in enumerate(rows.by("task", "run", "level")):
+    for index, ((task, run, level), cell) in enumerate(rows.by("task", "run", "level")):
         for space in SPACES:
             found = Spacing(*(getattr(cell, f"{space}_{name}") for name in Spacing._fields))
             if arrays:
                 found = _checked(found, arrays, index, space)
             if not found.nearest.all():
-                where = f"{named[0]}, run {named[1]}, level {named[2]:g}"
+                where = f"{task}, run {run}, level {level:g}"
                 why = "two anchors have one representation; the checkpoint may have collapsed"
                 wrong = f"{where}: is 0, so r/NN has no value: {why}"
                 raise ArgumentError(f"{space}_nearest", wrong)
             ratio = found.radius / found.nearest
             below = float((found.radius < found.nearest).mean())
             median, disjoint = float(np.median(ratio)), float(found.disjoint.mean())
-            spaces.append(SpaceGeometry(*named, space, len(ratio), median, below, disjoint))
+            spaces.append(
+                SpaceGeometry(task, run, level, space, len(ratio), median, below, disjoint)
+            )
     return GeometrySummary(tuple(spaces))
 
 

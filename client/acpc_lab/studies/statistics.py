@@ -112,8 +112,9 @@ def spearman(left: Numbers, right: Numbers) -> float:
 
     def ranks(values: Numbers) -> Numbers:
         _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-        found: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[group]
-        return found - found.mean()
+        found = (np.cumsum(counts) - (counts - 1) / 2)[group]
+        centred: Numbers = found - found.mean()
+        return centred
 
     x, y = ranks(left), ranks(right)
     scale = math.sqrt(float(x @ x) * float(y @ y))

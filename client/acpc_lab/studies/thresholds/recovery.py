@@ -110,7 +110,8 @@ def of_run(run: Run) -> RunRecovery:
     undecided = np.zeros(len(levels), dtype=bool)
     if noisy is not None and clean is not None:
         cutoffs = np.reshape(run.required, (2, 1, 1)) - SLACK
-        reached = (np.array([noisy, clean]) >= cutoffs).all(axis=0)  # (levels, ends)
+        each = np.array([noisy, clean]) >= cutoffs
+        reached = each[0] & each[1]  # (levels, ends)
         undecided = ~reached[:, 0] & reached[:, 1] & (levels > 0)  # both rates may, but need not
     return RunRecovery(
         task=run.task,
