@@ -127,11 +127,10 @@ def summarise(
                 wrong = f"{where}: is 0, so r/NN has no value: {why}"
                 raise ArgumentError(f"{space}_nearest", wrong)
             ratio = found.radius / found.nearest
-            below = float((found.radius < found.nearest).mean())
-            median, disjoint = float(np.median(ratio)), float(found.disjoint.mean())
-            spaces.append(
-                SpaceGeometry(task, run, level, space, len(ratio), median, below, disjoint)
-            )
+            shares = (found.radius < found.nearest, found.disjoint)
+            below, disjoint = (float(share.mean()) for share in shares)
+            numbers = (float(np.median(ratio)), below, disjoint)
+            spaces.append(SpaceGeometry(task, run, level, space, len(ratio), *numbers))
     return GeometrySummary(tuple(spaces))
 
 
