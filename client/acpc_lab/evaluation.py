@@ -8,23 +8,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any
 
 from acpc_client import Identity, Perturbation, Score
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.studies import LevelRows, ShiftRows, StudyCheckpoint, SweepRows
-from acpc_lab.tables import Column, Integers, Texts
+from acpc_lab.tables import Integers, Texts, column
 
 
 class SuccessRows(LevelRows):
     """A row per checkpoint, shift and evaluation seed."""
 
-    checkpoint: Annotated[Texts, Column("checkpoint, with its weights file where it has several")]
-    shift: Annotated[Texts, Column("visual shift in its short form; identity: clean")]
-    seed: Annotated[Integers, Column("evaluation seed", low=0)]
-    episodes: Annotated[Integers, Column("episodes of the seed", low=1)]
-    successes: Annotated[Integers, Column("episodes that reach the goal", low=0)]
+    checkpoint: Texts = column("checkpoint, with its weights file where it has several")
+    shift: Texts = column("visual shift in its short form; identity: clean")
+    seed: Integers = column("evaluation seed", low=0)
+    episodes: Integers = column("episodes of the seed", low=1)
+    successes: Integers = column("episodes that reach the goal", low=0)
 
 
 Scores = Iterable[tuple[StudyCheckpoint, Score]]

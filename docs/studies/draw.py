@@ -11,7 +11,7 @@ from pathlib import Path
 
 from acpc_lab.plotting import styled
 from acpc_lab.studies import STUDIES, Evidence, horizons, paper
-from acpc_lab.studies.drift import drift_errors
+from acpc_lab.studies.drift import errors
 from acpc_lab.studies.figures import by_row
 from acpc_lab.studies.thresholds import splits
 
@@ -25,9 +25,9 @@ def main() -> None:
         collapse = Evidence.of(STUDIES["collapse"], paper.collapse_rows()).figures()
         ratios = next(part for part in horizons.shown(printed) if not isinstance(part, str))
         figures = {
-            "thresholds": splits(paper.splits()),
+            "thresholds": by_row(splits(paper.splits())),
             "shifts": Evidence.of(STUDIES["shifts"], paper.shift_rows()).figures()["bars"],
-            "drift": drift_errors(paper.drift_cells()),
+            "drift": by_row(errors(paper.drift_cells())),
             "horizons": by_row(ratios),
             "collapse": collapse["checkpoints"],
         }

@@ -192,7 +192,7 @@ class Run(Followed, AnchorCount, Server):
             for part in evidence.study.shown(evidence.summary):
                 if isinstance(part, str):
                     render.prose(part)
-                else:
+                elif part.printed:
                     render.columns(part.items, *part.columns)
             render.prose(f"in the paper: {evidence.study.paper}")
         out = self.out

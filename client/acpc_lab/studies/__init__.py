@@ -5,8 +5,9 @@ be checked again wherever the rows are. Needs NumPy; figures and t-SNE need the 
 """
 
 from acpc_lab.studies import bundle
-from acpc_lab.studies.base import Evidence, LevelRows, Listing, Parameters, Study, gathered
+from acpc_lab.studies.base import Evidence, LevelRows, Parameters, Study, gathered
 from acpc_lab.studies.bundle import STUDIES, verify
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import (
     Ask,
     CheckpointRows,

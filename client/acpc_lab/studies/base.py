@@ -5,33 +5,34 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_type_hints
 
-import numpy as np
 from acpc.contract import Frozen, Record, check
-from acpc_client import Result, StudyResult
+from acpc_client import Result
 from acpc_client.errors import ArgumentError, MalformedAnswer
 
+from acpc_lab.studies.figures import Listing, by_row
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.tables import Arrays, Numbers, Rows, Texts, column
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 READINGS = ("paper", "released")
+Figures = dict[str, "Figure"]
 
 
 class RunRows(Rows):
     """Rows that are of a task and a training run."""
 
-    task: Annotated[Texts, Column("task")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
+    task: Texts = column("task")
+    run: Texts = column("training run, for example its seed")
 
 
 class LevelRows(RunRows):
     """Rows that are of one checkpoint among those of a training run."""
 
-    level: Annotated[Numbers, Column("augmentation level; 0: the unaugmented reference", low=0)]
+    level: Numbers = column("augmentation level; 0: the unaugmented reference", low=0)
 
 
 def by_reading(*, paper: object, released: object) -> Any:  # noqa: ANN401 - as dataclasses.field
@@ -78,34 +79,6 @@ class Parameters(Frozen):
         return cls(**{k: tuple(v) if isinstance(v, list) else v for k, v in values.items()})
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A table for the terminal, which may also be drawn.
-
-    Attributes:
-        items: One a row.
-        columns: Title, attribute or function of the item, and format of a number.
-        figure: Name of the figure that shows its numbers; empty: there is none.
-        named: How many of the first columns name an item there.
-        alike: Whether the others are numbers of one kind, which have one scale there.
-    """
-
-    items: Sequence[Any]
-    columns: Sequence[tuple[Any, ...]]
-    figure: str = ""
-    named: int = 1
-    alike: bool = False
-
-
-CHECKPOINT = (("task", "task"), ("run", "run"), ("level", "level", "g"))
-"""The columns that name a checkpoint."""
-
-
-def family_column(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
-    """The column of the model family, where an item names one."""
-    return (("family", "family"),) * any(item.family for item in items)
-
-
 Answers = Sequence[tuple[StudyCheckpoint, Any]]
 """The checkpoints that were measured, each with the answer of its job."""
 Kind = TypeVar("Kind", bound=Rows)
@@ -114,38 +87,25 @@ Kind = TypeVar("Kind", bound=Rows)
 def gathered(kind: type[Kind], answers: Answers) -> tuple[Kind, Arrays]:
     """The rows of every checkpoint, with its task, run and level, and the arrays beside them.
 
-    Raises MalformedAnswer: An answer lacks a column, or holds a value it must not.
+    An array of the i-th checkpoint is called ``{i}.name``. Raises MalformedAnswer: An answer lacks
+    a column, or holds a value it must not.
     """
-    arrays = {
-        key(index, name): values
-        for index, (_, answer) in enumerate(answers)
-        for name, values in answer.arrays.items()
-    }
-    return kind.joined([_rows_of(kind, row, answer) for row, answer in answers]), arrays
-
-
-def _rows_of(kind: type[Kind], row: StudyCheckpoint, answer: StudyResult) -> Kind:
-    columns: dict[str, Any] = {}
-    for column in kind.fields():
-        if column.name in answer.columns:
-            values = answer.columns[column.name]
-            columns[column.name] = values.astype(np.int64) if values.dtype == bool else values
-        elif column.name in ("task", "run", "level"):
-            columns[column.name] = [getattr(row, column.name)] * answer.rows
-        elif not column.optional:
-            raise MalformedAnswer(
-                f"{row.checkpoint.name}: column {column.name} is missing; found "
-                f"{', '.join(answer.columns)}"
-            )
-    try:
-        return kind.of(columns)
-    except ArgumentError as error:
-        raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
-
-
-def key(index: int, name: str) -> str:
-    """Name of an array of the index-th checkpoint, in the order of the rows."""
-    return f"{index}.{name}"
+    names, parts = ("task", "run", "level"), []
+    arrays: dict[str, Any] = {}
+    for index, (row, answer) in enumerate(answers):
+        arrays |= {f"{index}.{name}": values for name, values in answer.arrays.items()}
+        named = {name: [getattr(row, name)] * answer.rows for name in names}
+        held, known = {**named, **answer.columns}, {item.name: item for item in kind.fields()}
+        for name, item in known.items():
+            if name not in held and not item.optional:
+                found = ", ".join(answer.columns)
+                wrong = f"{row.checkpoint.name}: column {name} is missing; found {found}"
+                raise MalformedAnswer(wrong)
+        try:
+            parts.append(kind.of({name: held[name] for name in known if name in held}))
+        except ArgumentError as error:
+            raise MalformedAnswer(f"{row.checkpoint.name}: {error.message}") from error
+    return kind.joined(parts), arrays
 
 
 @dataclass(frozen=True)
@@ -155,29 +115,28 @@ class Study:
     Attributes:
         summarise: Rows, parameters and arrays to the summary; its hints name the types of the first
             two.
-        shown: Lines and tables for the terminal, of a summary.
-        draw: The figures by name; needs the lab's extras.
+        shown: Lines and tables of a summary, for the terminal and as figures.
         paper: What the paper found, to stand below what is found here.
-        examples: Command lines.
-        about: What the command says below the question.
+        about, examples: What the command says below the question.
         ask: What is measured on each checkpoint unless options say otherwise; None: the rows come
             from a file.
         gather: Answers and parameters to rows and arrays, with what to call with a note for the
             user; None: the rows as the server answers them.
         check: Rejects checkpoints that the study cannot take, given its parameters.
+        draw: Figures by name beside those of the tables; needs the lab's extras.
     """
 
     name: str
     question: str
     summarise: Callable[[Any, Any, Arrays], Record]
     shown: Callable[[Any], Iterator[str | Listing]]
-    draw: Callable[[Evidence], Mapping[str, Figure]]
     paper: str
     examples: Sequence[str] = ()
     ask: Ask | None = None
     about: str = ""
     gather: Callable[[Answers, Any, Callable[[str], None]], tuple[Rows, Arrays]] | None = None
     check: Callable[[Sequence[StudyCheckpoint], Any], None] = lambda checkpoints, parameters: None
+    draw: Callable[[Evidence], Figures] = lambda made: {}
 
     @property
     def rows(self) -> type[Rows]:
@@ -194,11 +153,7 @@ class Study:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A study that has been made: its rows and what follows from them.
-
-    Attributes:
-        arrays: Representations and the like beside the rows; often none.
-    """
+    """A study that has been made: its rows, often with arrays beside them, and what follows."""
 
     study: Study
     rows: Any
@@ -227,9 +182,11 @@ class Evidence:
         asked = {"study": self.study.name, "parameters": parameters, "sources": list(sources)}
         return Result("study_summary", self.summary.to_dict(), asked)
 
-    def figures(self) -> Mapping[str, Figure]:
+    def figures(self) -> Figures:
         """The figures by name; open a ``styled`` context to draw and to save them.
 
         Raises FailedPrecondition: matplotlib or scikit-learn is not installed.
         """
-        return self.study.draw(self)
+        parts = self.study.shown(self.summary)
+        drawn = {x.figure: by_row(x) for x in parts if isinstance(x, Listing) and x.figure}
+        return drawn | self.study.draw(self)

@@ -21,7 +21,7 @@ from acpc.contract import Record
 from acpc_client import read_npz
 from acpc_client.errors import ArgumentError
 
-from acpc_lab import plotting
+from acpc_lab import plotting, tables
 from acpc_lab.studies import (
     collapse,
     drift,
@@ -33,16 +33,6 @@ from acpc_lab.studies import (
     thresholds,
 )
 from acpc_lab.studies.base import Evidence, Study
-from acpc_lab.tables import (
-    compared,
-    leaves,
-    read_rows,
-    sha256,
-    to_csv,
-    to_json,
-    to_npz,
-    write_whole,
-)
 
 _MODULES = (thresholds, shifts, drift, planner, geometry, sensitivity, horizons, collapse)
 STUDIES: dict[str, Study] = {module.STUDY.name: module.STUDY for module in _MODULES}
@@ -77,17 +67,13 @@ class Bundle:
     @property
     def digest(self) -> str:
         """SHA-256 of the study: of all but its figures, which can be drawn again."""
-        document = self._document()
-        del document["figures"]
-        return sha256(to_json(document))
+        document = {k: held for k, held in self.document().items() if k != "figures"}
+        return tables.sha256(tables.to_json(document))
 
-    def _document(self) -> dict[str, Any]:
+    def document(self) -> dict[str, Any]:
+        """The manifest."""
         plain = {name: getattr(self, name) for name in WRITTEN}
         return {"format": FORMAT, "study": self.study.name, **plain}
-
-    def write_manifest(self) -> None:
-        """Writes ``study.json``."""
-        write_whole(self.folder / MANIFEST, to_json(self._document()))
 
     def evidence(self) -> Evidence:
         """The study, computed again from its rows.
@@ -98,7 +84,7 @@ class Bundle:
             raise ArgumentError(str(self.folder), f"{MANIFEST} names no {ROWS}")
         parameters = self.study.parameters.from_dict(self.parameters)
         arrays = read_npz(self.folder / ARRAYS) if ARRAYS in self.files else {}
-        read = read_rows(self.folder / ROWS, self.study.rows)
+        read = tables.read_rows(self.folder / ROWS, self.study.rows)
         return Evidence.of(self.study, read, parameters, arrays)
 
 
@@ -115,22 +101,22 @@ def write(
     """
     require_free(folder)
     content: dict[str, bytes] = {f"inputs/{name}": data for name, data in (inputs or {}).items()}
-    content[ROWS] = to_csv(evidence.rows).encode()
+    content[ROWS] = tables.to_csv(evidence.rows).encode()
     if evidence.arrays:
-        content[ARRAYS] = to_npz(evidence.arrays)
-    content[SUMMARY] = to_json(evidence.result(sources).to_dict())
+        content[ARRAYS] = tables.to_npz(evidence.arrays)
+    content[SUMMARY] = tables.to_json(evidence.result(sources).to_dict())
     for name, data in content.items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(path, data)
+        tables.write_whole(path, data)
     bundle = Bundle(
         folder=folder,
         study=evidence.study,
         parameters=evidence.parameters.to_dict(),
         sources=[*sources, {"kind": "computed", "acpc": metadata.version("acpc")}],
-        files={name: sha256(data) for name, data in sorted(content.items())},
+        files={name: tables.sha256(data) for name, data in sorted(content.items())},
     )
-    bundle.write_manifest()
+    tables.write_whole(folder / MANIFEST, tables.to_json(bundle.document()))
     return bundle
 
 
@@ -167,8 +153,7 @@ def read(folder: Path) -> Bundle:
 def draw(held: Bundle, evidence: Evidence) -> list[Path]:
     """Draws the figures of a study into its folder; returns their files.
 
-    Raises FailedPrecondition: matplotlib or scikit-learn is not installed; OSError: The folder
-    cannot be written.
+    Raises FailedPrecondition: matplotlib is not installed; OSError: The folder cannot be written.
     """
     folder = held.folder / FIGURES
     folder.mkdir(exist_ok=True)
@@ -202,12 +187,7 @@ NOTHING = 1e-12
 
 
 class Verification(Record):
-    """Result of a verification.
-
-    Attributes:
-        largest_difference: Largest relative difference of two numbers.
-        difference: The first thing that is not as it should be; None when all is.
-    """
+    """The first thing that is not as it should be, and the largest relative difference."""
 
     study: str
     digest: str
@@ -223,25 +203,22 @@ def verify(folder: Path) -> Verification:
     Raises ArgumentError: The folder holds no bundle.
     """
     held = read(folder)
-    difference = None
-    for name, wanted in held.files.items():
-        path = folder / name
-        found = sha256(path.read_bytes()) if path.is_file() else ""
-        if found != wanted:
-            words = f"has the SHA-256 {found}, where {MANIFEST} has {wanted}"
-            difference = f"{name} {words if found else 'is missing'}"
-            break
     values, largest = 0, 0.0
-    if difference is None:
-        try:
-            values, largest, difference = _numbers(held)
-        except ArgumentError as error:
-            difference = f"the summary cannot be computed from the rows: {error.message}"
+    try:
+        values, largest, difference = _compared(held)
+    except ArgumentError as error:
+        difference = f"the summary cannot be computed from the rows: {error.message}"
     return Verification(held.study.name, held.digest, len(held.files), values, largest, difference)
 
 
-def _numbers(held: Bundle) -> tuple[int, float, str | None]:
+def _compared(held: Bundle) -> tuple[int, float, str | None]:
     """Values compared, the largest relative difference, and the first that is too large."""
+    for name, wanted in held.files.items():
+        path = held.folder / name
+        if not path.is_file():
+            return 0, 0.0, f"{name} is missing"
+        if (digest := tables.sha256(path.read_bytes())) != wanted:
+            return 0, 0.0, f"{name} has the SHA-256 {digest}, where {MANIFEST} has {wanted}"
     if SUMMARY not in held.files:
         return 0, 0.0, f"{MANIFEST} names no {SUMMARY}"
     try:
@@ -249,5 +226,7 @@ def _numbers(held: Bundle) -> tuple[int, float, str | None]:
     except (ValueError, RecursionError) as error:
         return 0, 0.0, f"{SUMMARY} is not JSON: {error}"
     computed = held.evidence().result(held.sources[:-1]).to_dict()  # the last one is this release
-    found = compared(dict(leaves(written)), dict(leaves(computed)), TOLERANCE, NOTHING)
+    found = tables.compared(
+        dict(tables.leaves(written)), dict(tables.leaves(computed)), TOLERANCE, NOTHING
+    )
     return found.values, found.largest, found.first and f"{SUMMARY}, {found.first}"

@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Answers, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
+from acpc_lab.studies.base import Answers, Parameters, Study
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.studies.statistics import CleanSeeds, clean_success, or_none, records
-from acpc_lab.tables import Arrays, Column, Numbers, Rows, Texts
+from acpc_lab.studies.statistics import CLEAN_SEEDS, clean_success, records
+from acpc_lab.tables import Arrays, Numbers, Rows, Texts, column, optional
 
 
 class CollapseRows(Rows):
     """A row per checkpoint, all of one task and scored on the same anchors and shift."""
 
-    checkpoint: Annotated[Texts, Column("name or label, for example the SIGReg weight")]
-    median_latent_distance: Annotated[
-        Numbers, Column("median distance between clean representations", low=0)
-    ]
-    ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
-    sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
-    success_clean: Annotated[
-        Numbers, Column("success on clean views, in %", low=0, high=100, optional=True)
-    ]
-    success_clean_seeds: CleanSeeds
+    checkpoint: Texts = column("name or label, for example the SIGReg weight")
+    median_latent_distance: Numbers = column("median distance between clean representations", low=0)
+    ir_raw: Numbers = column("raw IR", low=0)
+    sr: Numbers = column("separation rate", 0, 1)
+    success_clean: Numbers = optional("success on clean views, in %", 0, 100)
+    success_clean_seeds: Texts = optional(CLEAN_SEEDS)
 
 
 class CollapseParameters(Parameters):
@@ -44,13 +40,7 @@ class CollapseParameters(Parameters):
 
 
 class CollapseLine(Record):
-    """One checkpoint.
-
-    Attributes:
-        distance_share: Its latent distance over the largest one.
-        success_clean: In %, the mean over evaluation seeds where these are given.
-        success_clean_sd: Its deviation over evaluation seeds, in points; None without them.
-    """
+    """One checkpoint; clean success is in %, over evaluation seeds where these are given."""
 
     checkpoint: str
     median_latent_distance: float
@@ -65,12 +55,8 @@ class CollapseLine(Record):
 class CollapseSummary(Record):
     """The answer of the collapse control.
 
-    Attributes:
-        lowest_ir: Checkpoint that raw IR alone would prefer.
-        lowest_sr: Checkpoint that SR likes least.
-        fooled: Raw IR alone would prefer a collapsed checkpoint.
-        exposed: Every collapsed checkpoint has a lower SR than every other; None when none is
-            collapsed, or all are.
+    Raw IR alone would prefer ``lowest_ir``, and is fooled where that has collapsed. A collapse is
+    ``exposed`` where SR is lower than in every other checkpoint; None: all have collapsed, or none.
     """
 
     checkpoints: tuple[CollapseLine, ...]
@@ -99,7 +85,8 @@ def summarise(
         exposed = bool(rows.sr[collapsed].max() < rows.sr[~collapsed].min())
     preferred = int(np.argmin(rows.ir_raw))
     clean = clean_success(rows.success_clean, rows.success_clean_seeds)
-    success, deviation = map(or_none, clean)
+    absent: Any = None
+    success, deviation = (np.where(np.isnan(found), absent, found) for found in clean)
     columns = (rows.checkpoint, distance, share, rows.ir_raw, rows.sr, success, collapsed)
     return CollapseSummary(
         checkpoints=records(CollapseLine, *columns, deviation),
@@ -112,19 +99,16 @@ def summarise(
 
 def shown(summary: CollapseSummary) -> Iterator[str | Listing]:
     """The checkpoints, and which of them IR and SR tell apart."""
-    yield Listing(
-        summary.checkpoints,
-        (
-            ("checkpoint", "checkpoint"),
-            ("median latent distance", "median_latent_distance", ".4g"),
-            ("raw IR", "ir_raw", ".3f"),
-            ("SR", "sr", ".3f"),
-            ("clean success %", "success_clean", ".1f"),
-            ("its SD", "success_clean_sd", ".1f"),
-            ("collapsed", "collapsed"),
-        ),
-        "checkpoints",
+    columns = (
+        ("checkpoint", "checkpoint"),
+        ("median latent distance", "median_latent_distance", ".4g"),
+        ("raw IR", "ir_raw", ".3f"),
+        ("SR", "sr", ".3f"),
+        ("clean success %", "success_clean", ".1f"),
+        ("its SD", "success_clean_sd", ".1f"),
+        ("collapsed", "collapsed"),
     )
+    yield Listing(summary.checkpoints, columns, "checkpoints")
     yield f"raw IR alone prefers {summary.lowest_ir}" + ", which has collapsed" * summary.fooled
     if summary.exposed is not None:
         yield f"SR {'exposes' if summary.exposed else 'does not expose'} the collapse"
@@ -151,7 +135,6 @@ STUDY = Study(
     "Does SR expose a collapsed representation that raw IR prefers?",
     summarise,
     shown,
-    tables,
     "weight 0 has the lowest raw IR, 0.048, and the lowest SR, 0.066; the others have SR "
     "0.967 to 0.984",
     (

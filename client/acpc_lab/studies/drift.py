@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import numpy as np
-from acpc.contract import DriftStudy, Record, bounded
+from acpc.contract import DriftStudy, Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Listing, Parameters, RunRows, Study
-from acpc_lab.studies.figures import by_row
+from acpc_lab.studies.base import Parameters, RunRows, Study
+from acpc_lab.studies.figures import RUN, Listing
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.studies.statistics import Spread, held_out_errors
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from acpc_lab.studies.statistics import Spread, grouped, held_out_errors
+from acpc_lab.tables import Arrays, Integers, Numbers, column, groups
 
 CONTROLS = ("zeroed", "swapped", "shuffled")
 ROUNDING = 1e-5
@@ -26,20 +23,20 @@ ROUNDING = 1e-5
 class DriftRows(RunRows):
     """A row per anchor, shift and draw of one checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    group: Annotated[Integers, Column("group of trajectories that is left out together")]
-    shift: Annotated[Integers, Column("index of the shift", low=0)]
-    severity: Annotated[Numbers, Column("severity of the shift", low=0)]
-    draw: Annotated[Integers, Column("draw of the shift", low=0)]
-    encoder_shift: Annotated[Numbers, Column("distance of the encoded histories", low=0)]
-    acpc_one_step: Annotated[Numbers, Column("ACPC after one step", low=0)]
-    acpc: Annotated[Numbers, Column("ACPC after H steps under the recorded actions", low=0)]
-    acpc_zeroed: Annotated[Numbers, Column("ACPC under zero actions", low=0)]
-    acpc_swapped: Annotated[Numbers, Column("ACPC under another trajectory's actions", low=0)]
-    acpc_shuffled: Annotated[Numbers, Column("ACPC under the actions in another order", low=0)]
-    clean_error: Annotated[Numbers, Column("prediction error of the clean history", low=0)]
-    perturbed_error: Annotated[Numbers, Column("prediction error of the perturbed one", low=0)]
-    drift: Annotated[Numbers, Column("|perturbed_error - clean_error|", low=0)]
+    anchor: Integers = column("identity of the anchor")
+    group: Integers = column("group of trajectories that is left out together")
+    shift: Integers = column("index of the shift", low=0)
+    severity: Numbers = column("severity of the shift", low=0)
+    draw: Integers = column("draw of the shift", low=0)
+    encoder_shift: Numbers = column("distance of the encoded histories", low=0)
+    acpc_one_step: Numbers = column("ACPC after one step", low=0)
+    acpc: Numbers = column("ACPC after H steps under the recorded actions", low=0)
+    acpc_zeroed: Numbers = column("ACPC under zero actions", low=0)
+    acpc_swapped: Numbers = column("ACPC under another trajectory's actions", low=0)
+    acpc_shuffled: Numbers = column("ACPC under the actions in another order", low=0)
+    clean_error: Numbers = column("prediction error of the clean history", low=0)
+    perturbed_error: Numbers = column("prediction error of the perturbed one", low=0)
+    drift: Numbers = column("|perturbed_error - clean_error|", low=0)
 
 
 class DriftParameters(Parameters):
@@ -57,11 +54,9 @@ class DriftCell(Record):
 
     Attributes:
         base: Severity, encoder shift and one-step ACPC.
-        control: Base and the control that does best on the groups left out.
+        control: Base and ``selected``, the control that does best on the groups left out.
         acpc: Base and ACPC under the recorded actions.
-        selected: That control.
-        wins: Folds in which ``acpc`` beats ``control``.
-        folds: Groups.
+        wins: Of the ``folds``, one a group, those in which ``acpc`` beats ``control``.
     """
 
     task: str
@@ -114,11 +109,11 @@ class DriftSummary(Record):
 
     Attributes:
         controls: MAE with each control, in the order of the cells and of ``CONTROLS``.
-        bound_violations: Rows whose drift exceeds ACPC by more than rounding; a correct
-            measurement has none, by Prop. target-free-error-drift in the paper.
+        bound_violations: Rows whose drift exceeds ACPC by more than rounding: a measurement that is
+            correct has none, by Prop. target-free-error-drift in the paper.
         tightest: Largest drift / ACPC.
-        largest_identity: Largest ACPC of an unchanged view, which is 0 or rounding; None when the
-            arrays ``{i}.identity_acpc`` are not at hand.
+        largest_identity: Largest ACPC of an unchanged view, 0 or rounding; None without
+            ``{i}.identity_acpc``.
     """
 
     cells: tuple[DriftCell, ...]
@@ -142,23 +137,20 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
     wrong = np.abs(rows.drift - difference) > 1e-9 * (rows.perturbed_error + rows.clean_error)
     if wrong.any():
         row = int(np.argmax(wrong))
-        found, wanted = f"found {rows.drift[row]:g}", f"the errors differ by {difference[row]:g}"
-        raise ArgumentError("drift", f"row {row + 1}: {found}, where {wanted}")
+        why = f"found {rows.drift[row]:g}, where the errors differ by {difference[row]:g}"
+        raise ArgumentError("drift", f"row {row + 1}: {why}")
     perturbed = rows.severity > 0
     if not perturbed.any():
         raise ArgumentError("severity", "is 0 in every row; there is no drift to predict")
     used = rows.where(perturbed)
-    cells, controls = [], []
-    for (task, run), rows_of in used.by("task", "run"):
-        cell, with_controls = _cell(task, run, rows_of, parameters.alpha)
-        cells.append(cell)
-        controls.append(with_controls)
+    found = [_cell(named, mine, parameters.alpha) for named, mine in used.by("task", "run")]
+    cells, controls = zip(*found, strict=True)
     identities = [v.max(initial=0.0) for k, v in arrays.items() if k.endswith(".identity_acpc")]
     moved = used.acpc > 0
     ratios = used.drift[moved] / used.acpc[moved]
     return DriftSummary(
-        cells=tuple(cells),
-        controls=tuple(controls),
+        cells=cells,
+        controls=controls,
         reduction=reduction(cells),
         rows=len(used),
         bound_violations=int((used.drift > used.acpc * (1 + ROUNDING) + 1e-9).sum()),
@@ -168,7 +160,7 @@ def summarise(rows: DriftRows, parameters: DriftParameters, arrays: Arrays) -> D
 
 
 def _cell(
-    task: str, run: str, rows: DriftRows, alpha: float
+    named: tuple[str, str], rows: DriftRows, alpha: float
 ) -> tuple[DriftCell, tuple[float, ...]]:
     base = [rows.severity, rows.encoder_shift, rows.acpc_one_step]
 
@@ -182,7 +174,7 @@ def _cell(
     folds = groups(rows.group.tolist()).values()
     wins = sum(bool(with_acpc[fold].mean() < with_controls[best][fold].mean()) for fold in folds)
     maes = (float(errors().mean()), means[best], float(with_acpc.mean()))
-    return DriftCell(task, run, *maes, CONTROLS[best], wins, len(folds)), tuple(means)
+    return DriftCell(*named, *maes, CONTROLS[best], wins, len(folds)), tuple(means)
 
 
 def reduction(cells: Sequence[DriftCell]) -> Reduction:
@@ -192,16 +184,13 @@ def reduction(cells: Sequence[DriftCell]) -> Reduction:
     """
     for cell in cells:
         if min(cell.base, cell.control) <= 0:
-            raise ArgumentError(
-                "drift",
-                f"{cell.task}, run {cell.run}: is predicted without error, so there is "
-                "no relative reduction; is it 0 in every row?",
-            )
+            why = "so there is no relative reduction; is it 0 in every row?"
+            wrong = f"{cell.task}, run {cell.run}: is predicted without error, {why}"
+            raise ArgumentError("drift", wrong)
     runs = []
-    for (run,), held in groups(cell.run for cell in cells).items():
-        mine = [cells[index] for index in held]
-        over_base = float(np.mean([cell.over_base for cell in mine]))
-        over_control = float(np.mean([cell.over_control for cell in mine]))
+    for (run,), mine in grouped(cells, "run").items():
+        reductions = columns_of(mine, "over_base", "over_control").values()
+        over_base, over_control = (float(np.mean(values)) for values in reductions)
         improved = sum(cell.improved for cell in mine)
         runs.append(RunReduction(run, over_base, over_control, improved, len(mine)))
     return Reduction(
@@ -217,22 +206,18 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     """Errors by task and run, the reductions over runs, and the bound."""
 
     def control(index: int, name: str) -> tuple[Any, ...]:
-        def error(row: tuple[DriftCell, tuple[float, ...]]) -> str:
-            return f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
+        return f"+{name}", lambda row: f"{row[1][index]:.3f}" + " *" * (name == row[0].selected)
 
-        return f"+{name}", error
-
-    yield Listing(
-        list(zip(summary.cells, summary.controls, strict=True)),
-        (
-            ("task", lambda row: row[0].task),
-            ("run", lambda row: row[0].run),
-            ("Base", lambda row: row[0].base, ".3f"),
-            *(control(index, name) for index, name in enumerate(CONTROLS)),
-            ("+ACPC", lambda row: row[0].acpc, ".3f"),
-            ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
-        ),
+    columns = (
+        ("task", lambda row: row[0].task),
+        ("run", lambda row: row[0].run),
+        ("Base", lambda row: row[0].base, ".3f"),
+        *(control(index, name) for index, name in enumerate(CONTROLS)),
+        ("+ACPC", lambda row: row[0].acpc, ".3f"),
+        ("wins", lambda row: f"{row[0].wins}/{row[0].folds}"),
     )
+    yield Listing(list(zip(summary.cells, summary.controls, strict=True)), columns)
+    yield errors(summary.cells)
     yield "out-of-group MAE of the error drift; * marks the control it is compared with"
     found = summary.reduction
     yield (
@@ -246,30 +231,22 @@ def shown(summary: DriftSummary) -> Iterator[str | Listing]:
     )
 
 
-def drift_errors(cells: Sequence[DriftCell]) -> Figure:
-    """The errors of each cell; compare within a row only, because latent scales differ."""
-    errors = (("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
-    named = (("task", "task"), ("run", "run"))
-    return by_row(Listing(cells, (*named, *errors), named=2, alike=True))
+def errors(cells: Sequence[DriftCell]) -> Listing:
+    """The figure of the errors; compare within a row only, because latent scales differ."""
+    columns = (*RUN, ("Base", "base"), ("+Control", "control"), ("+ACPC", "acpc"))
+    return Listing(cells, columns, "errors", named=2, alike=True, printed=False)
 
 
-def require_one_per_run(
-    checkpoints: Sequence[StudyCheckpoint], parameters: DriftParameters
-) -> None:
+def require_one_per_run(checkpoints: Sequence[StudyCheckpoint], _: DriftParameters) -> None:
     """Rejects two checkpoints of a task and run: the study takes the unaugmented one alone.
 
     Raises ArgumentError: There are two.
     """
-    seen: dict[tuple[str, str], StudyCheckpoint] = {}
-    for row in checkpoints:
-        other = seen.setdefault((row.task, row.run), row)
-        if other is not row:
-            raise ArgumentError(
-                "checkpoint",
-                f"{row.task}, run {row.run} has {other.checkpoint.name} and "
-                f"{row.checkpoint.name}; this study takes one checkpoint of each, the "
-                "unaugmented one",
-            )
+    for (task, run), held in grouped(checkpoints, "task", "run").items():
+        if len(held) > 1:
+            found = " and ".join(row.checkpoint.name for row in held[:2])
+            why = "this study takes one checkpoint of each, the unaugmented one"
+            raise ArgumentError("checkpoint", f"{task}, run {run} has {found}; {why}")
 
 
 STUDY = Study(
@@ -277,7 +254,6 @@ STUDY = Study(
     "Does ACPC tell how far a perturbation changes the prediction error?",
     summarise,
     shown,
-    lambda made: {"errors": drift_errors(made.summary.cells)},
     "55.9 +- 4.7% against Base and 51.3 +- 3.5% against Base and control, over 3 runs; "
     "best in 12 of 12 cells",
     (

@@ -1,16 +1,16 @@
-"""Draws a table of a study: a row per item, a panel per column of numbers."""
+"""Tables of a study, for the terminal and drawn: a row per item, a panel per column of numbers."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from acpc.contract import cell
 
 from acpc_lab.plotting import RULE, SOFT, hue, logarithmic, panels
-from acpc_lab.studies.base import Evidence, Listing
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,10 +21,41 @@ _CHARACTER, _ROW, _PANEL = 0.062, 0.22, 1.7  # inches
 _LOG_BEYOND = 30.0
 
 
-def tables(made: Evidence) -> dict[str, Figure]:
-    """The tables of a study that have a name of a figure."""
-    shown = made.study.shown(made.summary)
-    return {x.figure: by_row(x) for x in shown if isinstance(x, Listing) and x.figure}
+@dataclass(frozen=True)
+class Listing:
+    """A table for the terminal, which may also be drawn.
+
+    Attributes:
+        items: One a row.
+        columns: Title, attribute or function of the item, and format of a number.
+        figure: Name of the figure that shows its numbers; empty: there is none.
+        named: How many of the first columns name an item there.
+        alike: Whether the others are numbers of one kind, which have one scale there.
+        printed: Whether the terminal shows it; False: it is a figure alone.
+    """
+
+    items: Sequence[Any]
+    columns: Sequence[tuple[Any, ...]]
+    figure: str = ""
+    named: int = 1
+    alike: bool = False
+    printed: bool = True
+
+
+RUN = (("task", "task"), ("run", "run"))
+CHECKPOINT = (*RUN, ("level", "level", "g"))
+"""The columns that name a checkpoint."""
+AGREEMENT = (
+    ("BA", "balanced_accuracy", ".3f"),
+    ("precision", "precision", ".3f"),
+    ("recall", "recall", ".3f"),
+)
+"""The columns that say how decisions agree with behaviour."""
+
+
+def family_column(items: Sequence[Any]) -> tuple[tuple[str, str], ...]:
+    """The column of the model family, where an item names one."""
+    return (("family", "family"),) * any(item.family for item in items)
 
 
 def by_row(table: Listing) -> Figure:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -17,24 +16,13 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.extras import load
 from acpc_lab.plotting import INK, RULE, panels
-from acpc_lab.studies.base import (
-    CHECKPOINT,
-    Answers,
-    Evidence,
-    LevelRows,
-    Listing,
-    Parameters,
-    Study,
-    gathered,
-    key,
-)
-from acpc_lab.studies.figures import tables
+from acpc_lab.studies.base import Answers, Evidence, Figures, LevelRows, Parameters, Study, gathered
+from acpc_lab.studies.figures import CHECKPOINT, Listing
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.tables import Arrays, Column, Integers, Numbers
+from acpc_lab.tables import Arrays, Integers, Numbers, column, optional
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 
@@ -42,16 +30,14 @@ SPACES = {"encoder": "encoder", "rollout": "after the rollout"}
 class GeometryRows(LevelRows):
     """A row per anchor and checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    encoder_radius: Annotated[Numbers, Column("largest distance of a view, encoded", low=0)]
-    encoder_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
-    encoder_disjoint: Annotated[Integers, Column("1: its ball meets no other anchor's", 0, 1)]
-    rollout_radius: Annotated[Numbers, Column("largest distance of a view, rolled out", low=0)]
-    rollout_nearest: Annotated[Numbers, Column("distance to the nearest other anchor", low=0)]
-    rollout_disjoint: Annotated[Integers, Column("1: its ball meets no other anchor's", 0, 1)]
-    motion_scale: Annotated[
-        Numbers, Column("scale s_i of its clean motion, with --motion", low=0, optional=True)
-    ]
+    anchor: Integers = column("identity of the anchor")
+    encoder_radius: Numbers = column("largest distance of a view, encoded", low=0)
+    encoder_nearest: Numbers = column("distance to the nearest other anchor", low=0)
+    encoder_disjoint: Integers = column("1: its ball meets no other anchor's", 0, 1)
+    rollout_radius: Numbers = column("largest distance of a view, rolled out", low=0)
+    rollout_nearest: Numbers = column("distance to the nearest other anchor", low=0)
+    rollout_disjoint: Integers = column("1: its ball meets no other anchor's", 0, 1)
+    motion_scale: Numbers = optional("scale s_i of its clean motion, with --motion", low=0)
 
 
 class GeometryParameters(Parameters):
@@ -71,13 +57,9 @@ class GeometryParameters(Parameters):
 
 
 class SpaceGeometry(Record):
-    """One checkpoint in one space.
+    """One checkpoint in one space: ``"encoder"``, or ``"rollout"`` after H predicted steps.
 
-    Attributes:
-        space: ``"encoder"``, or ``"rollout"`` after H predicted steps.
-        median_ratio: Median over anchors of r / NN.
-        below_nearest: Share of the anchors with r < NN.
-        disjoint: Share of the anchors whose ball meets no other anchor's ball.
+    Shares are of the anchors: those with r < NN, and those whose ball meets no other's.
     """
 
     task: str
@@ -96,30 +78,25 @@ class GeometrySummary(Record):
     spaces: tuple[SpaceGeometry, ...]
 
 
-@dataclass(frozen=True)
-class Spacing:
+class Spacing(NamedTuple):
     """Radius and spacing of every anchor, each (n,), Eq. local-radius-spacing in the paper."""
 
     radius: Numbers
     nearest: Numbers
-    disjoint: NDArray[np.bool_]
+    disjoint: NDArray[np.generic]
 
 
 def measure(clean: NDArray[np.floating], views: NDArray[np.floating]) -> Spacing:
     """Radius, nearest other anchor and disjointness, from the representations, in float64.
 
-    Args:
-        clean: Clean representation of each history, (n, dim).
-        views: Perturbed representations, (n, views, dim).
-
+    ``clean`` (n, dim) holds that of each history, ``views`` (n, views, dim) the perturbed ones.
     Raises ArgumentError: The shapes do not fit, or there are fewer than two histories.
     """
     fits = clean.ndim == 2 and views.ndim == 3 and len(clean) == len(views)
     if not fits or clean.shape[1] != views.shape[2] or len(clean) < 2 or views.shape[1] < 1:
         wanted = "wanted (n, dim) and (n, views, dim) with n of at least 2"
-        raise ArgumentError(
-            "arrays", f"found clean {clean.shape} and views {views.shape}, {wanted}"
-        )
+        found = f"found clean {clean.shape} and views {views.shape}"
+        raise ArgumentError("arrays", f"{found}, {wanted}")
     centre = clean.astype(np.float64)
     radius = np.linalg.norm(views.astype(np.float64) - centre[:, None], axis=2).max(axis=1)
     apart = np.stack([np.linalg.norm(centre - point, axis=1) for point in centre])  # (n, n)
@@ -133,73 +110,76 @@ def summarise(
 ) -> GeometrySummary:
     """Appendix "Local-Geometry Case-Study Definitions" in the paper.
 
-    Where the representations are at hand, the summary is computed from them, and the rows must
-    agree; rows alone are enough otherwise. ``arrays`` has ``{i}.encoder_clean``,
-    ``{i}.encoder_views``, ``{i}.rollout_clean`` and ``{i}.rollout_views`` of the i-th checkpoint.
-
+    Representations, where they are at hand, give the summary, and the rows must agree: arrays
+    ``{i}.encoder_clean``, ``{i}.encoder_views`` and those of ``rollout`` of the i-th checkpoint.
     Raises ArgumentError: A row is there twice, an array is missing, or rows and arrays disagree.
     """
     rows.require_unique("task", "run", "level", "anchor")
     spaces = []
-    for index, (named, cell) in enumerate(rows.by("task", "run", "level")):
+    for index, ((task, run, level), cell) in enumerate(rows.by("task", "run", "level")):
         for space in SPACES:
-            names = (f"{space}_{name}" for name in ("radius", "nearest", "disjoint"))
-            radius, nearest, disjoint = (getattr(cell, name) for name in names)
-            measured = Spacing(radius, nearest, disjoint == 1)
+            found = Spacing(*(getattr(cell, f"{space}_{name}") for name in Spacing._fields))
             if arrays:
-                measured = _checked(measured, arrays, index, space)
-            spaces.append(_summary(named, space, measured))
+                found = _checked(found, arrays, index, space)
+            if not found.nearest.all():
+                where = f"{task}, run {run}, level {level:g}"
+                why = "two anchors have one representation; the checkpoint may have collapsed"
+                wrong = f"{where}: is 0, so r/NN has no value: {why}"
+                raise ArgumentError(f"{space}_nearest", wrong)
+            ratio = found.radius / found.nearest
+            shares = (found.radius < found.nearest, found.disjoint)
+            below, disjoint = (float(share.mean()) for share in shares)
+            numbers = (float(np.median(ratio)), below, disjoint)
+            spaces.append(SpaceGeometry(task, run, level, space, len(ratio), *numbers))
     return GeometrySummary(tuple(spaces))
 
 
 def _checked(of_rows: Spacing, arrays: Arrays, index: int, space: str) -> Spacing:
-    names = [key(index, f"{space}_clean"), key(index, f"{space}_views")]
-    missing = [name for name in names if name not in arrays]
-    if missing:
-        raise ArgumentError("arrays", f"{missing[0]} is missing; found {', '.join(arrays)}")
-    measured = measure(*(arrays[name] for name in names))
+    """What the representations give. Raises ArgumentError: They lack, or the rows disagree."""
+    names = [f"{index}.{space}_clean", f"{index}.{space}_views"]
+    for name in names:
+        if name not in arrays:
+            raise ArgumentError("arrays", f"{name} is missing; found {', '.join(arrays)}")
+    clean, views = (arrays[name] for name in names)
+    measured = measure(clean, views)
+    nothing = 1e-5 * float(np.abs(clean).max(initial=0.0))  # Representations travel as float32.
     for name in ("radius", "nearest"):
         ours, theirs = getattr(measured, name), getattr(of_rows, name)
-        # Representations travel as float32.
-        scale = float(np.abs(arrays[names[0]]).max(initial=0.0))
-        if len(ours) != len(theirs) or not np.allclose(ours, theirs, rtol=1e-4, atol=1e-5 * scale):
+        if len(ours) != len(theirs) or not np.allclose(ours, theirs, rtol=1e-4, atol=nothing):
             wrong = f"the rows do not agree with the representations in {' and '.join(names)}"
             raise ArgumentError(f"{space}_{name}", wrong)
     return measured
 
 
-def _summary(named: tuple[str, str, float], space: str, measured: Spacing) -> SpaceGeometry:
-    if not measured.nearest.all():
-        why = "two anchors have one representation; the checkpoint may have collapsed"
-        wrong = f"{named[0]}, run {named[1]}, level {named[2]:g}: is 0, so r/NN has no value: {why}"
-        raise ArgumentError(f"{space}_nearest", wrong)
-    ratio = measured.radius / measured.nearest
-    shares = (measured.radius < measured.nearest, measured.disjoint)
-    numbers = (float(np.median(ratio)), *(float(share.mean()) for share in shares))
-    return SpaceGeometry(*named, space, len(ratio), *numbers)
-
-
 def shown(summary: GeometrySummary) -> Iterator[str | Listing]:
     """The numbers of every checkpoint in either space."""
-    yield Listing(
-        summary.spaces,
-        (
-            *CHECKPOINT,
-            ("space", "space"),
-            ("median r/NN", "median_ratio", ".2f"),
-            ("r < NN", "below_nearest", ".1%"),
-            ("fully disjoint", "disjoint", ".1%"),
-        ),
-        "numbers",
-        4,
+    columns = (
+        *CHECKPOINT,
+        ("space", "space"),
+        ("median r/NN", "median_ratio", ".2f"),
+        ("r < NN", "below_nearest", ".1%"),
+        ("fully disjoint", "disjoint", ".1%"),
     )
+    yield Listing(summary.spaces, columns, "numbers", 4)
 
 
 def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArray[Any]]:
-    """The arrays and the t-SNE coordinates of each space, which take a while where not held.
+    """The arrays with t-SNE coordinates (n, 1 + views, 2) of each space, the clean view first.
 
-    Raises FailedPrecondition: scikit-learn is not installed.
+    They take a while, and are only for looking at. Raises FailedPrecondition: scikit-learn is not
+    installed.
     """
+
+    def place(stem: str) -> NDArray[np.float32]:
+        clean, views = arrays[f"{stem}_clean"], arrays[f"{stem}_views"]
+        points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
+        flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
+        perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
+        chosen = {"perplexity": perplexity, "random_state": parameters.tsne_seed}
+        projection = load("sklearn.manifold", "tsne").TSNE(init="pca", **chosen)
+        placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
+        return placed.reshape(*points.shape[:2], 2)
+
     stems = [name.removesuffix("_clean") for name in arrays if name.endswith("_clean")]
     stems = [stem for stem in stems if f"{stem}_tsne" not in arrays]
     # One thread for all of linear algebra, a setting of the process: threads sum in an order of
@@ -208,46 +188,24 @@ def embedded(arrays: Arrays, parameters: GeometryParameters) -> dict[str, NDArra
         load("threadpoolctl", "tsne").threadpool_limits(1),
         ThreadPoolExecutor(os.cpu_count()) as pool,
     ):
-        placed = pool.map(
-            lambda stem: tsne(arrays[f"{stem}_clean"], arrays[f"{stem}_views"], parameters), stems
-        )
-        return {**arrays, **{f"{stem}_tsne": at for stem, at in zip(stems, placed, strict=True)}}
+        placed = zip(stems, pool.map(place, stems), strict=True)
+        return {**arrays, **{f"{stem}_tsne": at for stem, at in placed}}
 
 
-def tsne(
-    clean: NDArray[np.floating], views: NDArray[np.floating], parameters: GeometryParameters
-) -> NDArray[np.float32]:
-    """Maps latents to the plane, (n, 1 + views, 2), the clean view first; only for looking at.
-
-    Raises FailedPrecondition: scikit-learn is not installed.
-    """
-    points = np.concatenate([clean[:, None], views], axis=1)  # (n, 1 + views, dim)
-    flat = points.reshape(-1, points.shape[-1]).astype(np.float64)
-    manifold = load("sklearn.manifold", "tsne")
-    perplexity = min(parameters.perplexity, (len(flat) - 1) / 3)
-    projection = manifold.TSNE(perplexity=perplexity, init="pca", random_state=parameters.tsne_seed)
-    placed: NDArray[np.float32] = projection.fit_transform(flat).astype(np.float32)
-    return placed.reshape(*points.shape[:2], 2)
-
-
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
-    """The numbers and, where the representations are at hand, the t-SNE panels."""
-    summary, parameters, drawn = evidence.summary, evidence.parameters, tables(evidence)
+def draw(evidence: Evidence) -> Figures:
+    """A column per checkpoint, a row per space; none without representations or scikit-learn."""
+    summary, parameters, arrays = evidence.summary, evidence.parameters, {}
     if evidence.arrays:
-        with contextlib.suppress(FailedPrecondition):  # no scikit-learn: the numbers need none
+        with contextlib.suppress(FailedPrecondition):
             arrays = embedded(evidence.arrays, parameters)
-            drawn["tsne"] = projections(summary, parameters, arrays)
-    return drawn
-
-
-def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays: Arrays) -> Figure:
-    """A column per checkpoint, a row per space. Coordinates are qualitative and enter no number."""
+    if not arrays:
+        return {}
     rows, columns = len(SPACES), len(summary.spaces) // len(SPACES)
     figure, axes = panels(columns, width=2.4, height=2.6, rows=rows)
     for position, item in enumerate(summary.spaces):
         axis = axes[position % rows * columns + position // rows]
-        stem = key(position // rows, item.space)
-        _scatter(axis, arrays[f"{stem}_tsne"].astype(np.float64), parameters)
+        placed = arrays[f"{position // rows}.{item.space}_tsne"]
+        _scatter(axis, placed.astype(np.float64), parameters)
         axis.set_title(f"{item.task}, run {item.run}, {item.level:g}\n{SPACES[item.space]}")
         text = f"r/NN {item.median_ratio:.2f}\nr<NN {item.below_nearest:.0%}\n"
         text += f"disjoint {item.disjoint:.0%}"
@@ -257,7 +215,7 @@ def projections(summary: GeometrySummary, parameters: GeometryParameters, arrays
         "t-SNE coordinates and ellipses are qualitative; the numbers are high-dimensional",
         fontsize=6.5,
     )
-    return figure
+    return {"tsne": figure}
 
 
 def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> None:
@@ -275,8 +233,7 @@ def _scatter(axis: Axes, placed: Numbers, parameters: GeometryParameters) -> Non
             centre, width, height, angle = envelope(history[1:], parameters.envelope)
             patch = ellipse(centre, width, height, angle=angle, color=colour, alpha=0.2, zorder=1)
             axis.add_patch(patch)
-    axis.set_xticks([])
-    axis.set_yticks([])
+    axis.set(xticks=[], yticks=[])
 
 
 def envelope(points: Numbers, share: float) -> tuple[tuple[float, float], float, float, float]:
@@ -310,7 +267,6 @@ STUDY = Study(
     "Do perturbed views of one history overlap with other histories?",
     summarise,
     shown,
-    draw,
     "median r/NN 1.41 encoded and 1.86 rolled out, none disjoint; augmented 0.10 and "
     "0.19, 95.3% and 84.4% disjoint",
     (
@@ -319,4 +275,5 @@ STUDY = Study(
     ),
     Ask(GeometryStudy()),
     gather=_gather,
+    draw=draw,
 )

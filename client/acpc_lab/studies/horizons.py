@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import GaussianNoise, Record, bounded, columns_of
 from acpc_client import ScoreProtocol
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Answers, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
+from acpc_lab.studies.base import Answers, LevelRows, Parameters, Study
+from acpc_lab.studies.figures import Listing
 from acpc_lab.studies.measuring import Ask, StudyCheckpoint
-from acpc_lab.tables import Arrays, Column, Integers, Numbers
+from acpc_lab.tables import Arrays, Integers, Numbers, column
 
 
 class HorizonRows(LevelRows):
     """A row per checkpoint, horizon and quantile."""
 
-    horizon: Annotated[Integers, Column("predicted steps H", low=1)]
-    quantile: Annotated[Numbers, Column("quantile q over anchors", low=0, high=1)]
-    ir_raw: Annotated[Numbers, Column("raw IR", low=0)]
+    horizon: Integers = column("predicted steps H", low=1)
+    quantile: Numbers = column("quantile q over anchors", 0, 1)
+    ir_raw: Numbers = column("raw IR", low=0)
 
 
 class HorizonParameters(Parameters):
@@ -33,12 +33,7 @@ class HorizonParameters(Parameters):
 
 
 class IrReduction(Record):
-    """One task at one horizon and quantile.
-
-    Attributes:
-        level: The highest augmentation level.
-        ratio: Median over runs of IR at that level over IR of the unaugmented checkpoint.
-    """
+    """IR of a task at its highest level over that of level 0, the median over runs."""
 
     task: str
     level: float
@@ -49,13 +44,7 @@ class IrReduction(Record):
 
 
 class HorizonSummary(Record):
-    """The answer of the study.
-
-    Attributes:
-        horizon: The protocol's horizon, at which quantiles vary.
-        quantile: The protocol's quantile, at which horizons vary.
-        largest: The weakest reduction of any entry.
-    """
+    """The answer of the study: ratios at the protocol's horizon or quantile, and the weakest."""
 
     horizon: int
     quantile: float
@@ -66,8 +55,7 @@ class HorizonSummary(Record):
 def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) -> HorizonSummary:
     """Table "Horizon and quantile sensitivity of the IR reduction" in the paper.
 
-    Raises ArgumentError: A run lacks the reference or the highest level, a row occurs twice, or the
-    IR of a reference is 0.
+    Raises ArgumentError: A run lacks a level, a row occurs twice, or the IR of a reference is 0.
     """
     entries = []
     for (task,), of_task in rows.by("task"):
@@ -76,47 +64,42 @@ def summarise(rows: HorizonRows, parameters: HorizonParameters, arrays: Arrays) 
             raise ArgumentError("level", f"{task}: is 0 in every row; wanted an augmented level")
         places = sorted(of_task.by("horizon", "quantile"), key=itemgetter(0))
         for (horizon, quantile), of_place in places:
-            ratios = _ratios(task, level, of_place)
+            at = f"H {horizon}, q {quantile:g}"
+            runs = of_place.by("run")
+            ratios = [_ratio(f"{task}, run {run}, {at}", level, rows) for (run,), rows in runs]
             found = float(np.median(ratios)), len(ratios)
             entries.append(IrReduction(task, level, horizon, quantile, *found))
     largest = max(entry.ratio for entry in entries)
     return HorizonSummary(parameters.horizon, parameters.quantile, tuple(entries), largest)
 
 
-def _ratios(task: str, level: float, rows: HorizonRows) -> list[float]:
-    ratios = []
-    for (run,), of_run in rows.by("run"):
-        where = f"{task}, run {run}, H {of_run.horizon[0]}, q {of_run.quantile[0]:g}"
-        found = []
-        for wanted in (level, 0.0):
-            values = of_run.ir_raw[of_run.level == wanted]
-            if len(values) != 1:
-                wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
-                raise ArgumentError("level", wrong)
-            found.append(float(values[0]))
-        if found[1] == 0:
-            raise ArgumentError("ir_raw", f"{where}: is 0 at level 0, so there is no ratio")
-        ratios.append(found[0] / found[1])
-    return ratios
+def _ratio(where: str, level: float, rows: HorizonRows) -> float:
+    """IR of a run at a level over that at level 0."""
+    found = []
+    for wanted in (level, 0.0):
+        values = rows.ir_raw[rows.level == wanted].tolist()
+        if len(values) != 1:
+            wrong = f"{where}: found {len(values)} rows of level {wanted:g}, wanted 1"
+            raise ArgumentError("level", wrong)
+        found += values
+    if found[1] == 0:
+        raise ArgumentError("ir_raw", f"{where}: is 0 at level 0, so there is no ratio")
+    return float(found[0] / found[1])
 
 
 def shown(summary: HorizonSummary) -> Iterator[str | Listing]:
     """The ratios of the paper's table: quantiles at one horizon, horizons at one quantile."""
-    kept = [
-        entry
+    ratios = {
+        (entry.task, entry.horizon, entry.quantile): entry.ratio
         for entry in summary.entries
         if entry.horizon == summary.horizon or entry.quantile == summary.quantile
-    ]
-    ratios = {(entry.task, entry.horizon, entry.quantile): entry.ratio for entry in kept}
-
-    def column(horizon: int, quantile: float) -> tuple[Any, ...]:
-        title = f"H{horizon} q{100 * quantile:g}"
-        return title, lambda task: ratios.get((task, horizon, quantile)), ".2f"
-
-    places = sorted({(entry.horizon, entry.quantile) for entry in kept})
+    }
+    places = (
+        (f"H{h} q{100 * q:g}", lambda task, h=h, q=q: ratios.get((task, h, q)), ".2f")
+        for h, q in sorted({place[1:] for place in ratios})
+    )
     tasks = list(dict.fromkeys(entry.task for entry in summary.entries))
-    columns = ("task", str), *(column(*at) for at in places)
-    yield Listing(tasks, columns, "ratios", alike=True)
+    yield Listing(tasks, (("task", str), *places), "ratios", alike=True)
     yield "IR over the unaugmented checkpoint's, median over runs; lower is a larger reduction"
 
 
@@ -141,7 +124,6 @@ STUDY = Study(
     "Does IR fall whatever the horizon and the quantile?",
     summarise,
     shown,
-    tables,
     "a ratio of at most 0.09 in every task, at every horizon and quantile",
     (
         "acpc study run horizons --checkpoints pairs.csv --out horizons/ "

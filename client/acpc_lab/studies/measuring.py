@@ -7,7 +7,7 @@ import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from acpc.contract import Study
@@ -25,17 +25,9 @@ from acpc_client.errors import AlreadyExists, ArgumentError, Unknown
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 
-from acpc_lab.campaigns import (
-    ENDED_BADLY,
-    Campaign,
-    CampaignProgress,
-    Link,
-    OnUpdate,
-    Options,
-    Task,
-)
-from acpc_lab.studies.statistics import CleanSeeds
-from acpc_lab.tables import Column, Numbers, Rows, Texts
+from acpc_lab import campaigns
+from acpc_lab.studies.statistics import CLEAN_SEEDS
+from acpc_lab.tables import Numbers, Rows, Texts, column, optional
 
 CONCURRENCY = 5
 """Jobs at the server at a time."""
@@ -47,20 +39,16 @@ _MAX_ATTEMPTS = 1000
 class CheckpointRows(Rows):
     """A row per checkpoint to measure."""
 
-    task: Annotated[Texts, Column("task, as it shall be called in the results")]
-    run: Annotated[Texts, Column("training run, for example its seed")]
-    level: Annotated[
-        Numbers, Column("augmentation level; 0: unaugmented [0]", low=0, optional=True)
-    ]
-    checkpoint: Annotated[Texts, Column("checkpoint at the server")]
-    weights: Annotated[Texts, Column("weights file inside its folder", optional=True)]
-    dataset: Annotated[Texts, Column("HDF5 file below the dataset root", optional=True)]
-    preset: Annotated[Texts, Column("task preset or task file", optional=True)]
-    anchor_set: Annotated[Texts, Column("digest of an anchor set, for dataset", optional=True)]
-    success_clean: Annotated[
-        Numbers, Column("clean success in %, shown by collapse", 0, 100, optional=True)
-    ]
-    success_clean_seeds: CleanSeeds
+    task: Texts = column("task, as it shall be called in the results")
+    run: Texts = column("training run, for example its seed")
+    level: Numbers = optional("augmentation level; 0: unaugmented [0]", low=0)
+    checkpoint: Texts = column("checkpoint at the server")
+    weights: Texts = optional("weights file inside its folder")
+    dataset: Texts = optional("HDF5 file below the dataset root")
+    preset: Texts = optional("task preset or task file")
+    anchor_set: Texts = optional("digest of an anchor set, for dataset")
+    success_clean: Numbers = optional("clean success in %, shown by collapse", 0, 100)
+    success_clean_seeds: Texts = optional(CLEAN_SEEDS)
 
 
 @dataclass(frozen=True)
@@ -88,31 +76,25 @@ def read_checkpoints(
     Raises ArgumentError: A row has neither or both of dataset and anchor set, or comes twice.
     """
     rows.require_unique("task", "run", "level", "checkpoint", "weights")
-    columns = [getattr(rows, field.name).tolist() for field in rows.fields()]
     measured: list[StudyCheckpoint] = []
-    for number, cells in enumerate(zip(*columns, strict=True), start=1):
-        task, run, level, name, weights, dataset, preset, anchor_set, success, seeds = cells
-        if bool(dataset) == bool(anchor_set):
-            found = "both" if dataset else "neither"
+    for number, row in enumerate(rows.each(), start=1):
+        if bool(row.dataset) == bool(row.anchor_set):
+            found = "both" if row.dataset else "neither"
             wrong = f"row {number}: found {found} dataset and anchor_set, wanted one"
             raise ArgumentError("dataset", wrong)
-        if dataset and not preset:
+        if row.dataset and not row.preset:
             raise ArgumentError("preset", f"row {number}: is empty; a dataset needs one")
-        anchors = anchor_set or DatasetAnchors(dataset, preset, **drawn)
-        level = 0.0 if np.isnan(level) else level
-        checkpoint = CheckpointRef(name, weights)
-        measured.append(StudyCheckpoint(task, run, level, checkpoint, anchors, success, seeds))
+        anchors = row.anchor_set or DatasetAnchors(row.dataset, row.preset, **drawn)
+        level = 0.0 if np.isnan(row.level) else row.level
+        checkpoint = CheckpointRef(row.checkpoint, row.weights)
+        success = (row.success_clean, row.success_clean_seeds)
+        measured.append(StudyCheckpoint(row.task, row.run, level, checkpoint, anchors, *success))
     return tuple(measured)
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What is measured on every checkpoint: the rows of a study, or a score without a reference.
-
-    Attributes:
-        request: The study, or how the score is measured.
-        shift: Of a score; a study has its own.
-    """
+    """The rows of a study, or a score without a reference and its shift, on every checkpoint."""
 
     request: Study | ScoreProtocol
     shift: Perturbation | None = None
@@ -139,12 +121,8 @@ class Ask:
         return {"study": self.request.kind, "request": plain, "numeric_mode": mode}
 
 
-class MeasuringTask(Task):
-    """One checkpoint to be measured; its id says what on which.
-
-    Attributes:
-        measured: Rows or a score, with what was asked; None until the job has ended.
-    """
+class MeasuringTask(campaigns.Task):
+    """One checkpoint to be measured; its id says what on which, ``measured`` what was found."""
 
     measured: Result | None = None
 
@@ -190,14 +168,14 @@ class MeasuringTask(Task):
         }
 
 
-MeasuringProgress = CampaignProgress[MeasuringTask]
+MeasuringProgress = campaigns.CampaignProgress[MeasuringTask]
 
 
 def measure(
     client: AcpcClient,
     rows: Sequence[StudyCheckpoint],
     ask: Ask,
-    on_update: OnUpdate[MeasuringTask] = lambda _: None,
+    on_update: campaigns.OnUpdate[MeasuringTask] = lambda _: None,
     timeout: float | None = None,
 ) -> list[MeasuringTask]:
     """Has every checkpoint measured and waits for all, ``timeout`` seconds at most in total.
@@ -210,12 +188,13 @@ def measure(
     def update(now: MeasuringProgress) -> None:
         on_update(now)
         for task in now.changed:
-            if task.state in ENDED_BADLY:
+            if task.state in campaigns.ENDED_BADLY:
                 raise task.problem or Unknown(f"{task.title} has no answer")
 
     tasks = [MeasuringTask(row, ask) for row in rows]
-    link, options = Link(client, timeout=timeout), Options(concurrency=CONCURRENCY)
-    Campaign(client, link, tasks, options, on_update=update).run()
+    link = campaigns.Link(client, timeout=timeout)
+    options = campaigns.Options(concurrency=CONCURRENCY)
+    campaigns.Campaign(client, link, tasks, options, on_update=update).run()
     return [task for task in tasks if task.measured is not None]
 
 

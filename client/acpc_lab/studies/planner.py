@@ -2,55 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
-from acpc.contract import PlannerStudy, Record, bounded
+from acpc.contract import PlannerStudy, Record, bounded, columns_of
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import LevelRows, Listing, Parameters, Study, by_reading
-from acpc_lab.studies.figures import by_row
-from acpc_lab.studies.measuring import Ask, StudyCheckpoint
+from acpc_lab.studies.base import LevelRows, Parameters, Study, by_reading
+from acpc_lab.studies.figures import Listing
+from acpc_lab.studies.measuring import Ask
 from acpc_lab.studies.statistics import Spread, held_out_errors
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from acpc_lab.tables import Arrays, Integers, Numbers, column, groups, optional
 
 
 class PlannerRows(LevelRows):
     """A row per anchor, shift and draw of paired CEM on one checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    shift: Annotated[Integers, Column("index of the shift", low=0)]
-    severity: Annotated[Numbers, Column("severity of the shift", low=0)]
-    draw: Annotated[Integers, Column("draw of the shift", low=0)]
-    acpc_one_step_q90: Annotated[Numbers, Column("q90 of the candidates' one-step ACPC", low=0)]
-    acpc_q90: Annotated[Numbers, Column("q90 of the candidates' H-step ACPC", low=0)]
-    clean_gap: Annotated[Numbers, Column("clean cost from best to second best", low=0)]
-    selection_regret: Annotated[
-        Numbers, Column("extra clean cost of the plan chosen from the perturbed history", low=0)
-    ]
-    first_divergence: Annotated[
-        Integers, Column("first iteration with another elite set; -1: none", low=-1)
-    ]
-    certified: Annotated[Integers, Column("1: the elite set was certified throughout", 0, 1)]
-    displacement_q90: Annotated[
-        Numbers, Column("q90 of the candidates' final-step distance", low=0, optional=True)
-    ]
-    first_acpc_one_step_q90: Annotated[
-        Numbers, Column("the four features of the first pool, not the last", 0, optional=True)
-    ]
-    first_acpc_q90: Annotated[Numbers, Column("likewise", low=0, optional=True)]
-    first_displacement_q90: Annotated[Numbers, Column("likewise", low=0, optional=True)]
-    first_clean_gap: Annotated[Numbers, Column("likewise", low=0, optional=True)]
-    candidate_pairs: Annotated[
-        Numbers, Column("candidates rolled out from both histories", low=0, optional=True)
-    ]
-    bound_violations: Annotated[
-        Numbers, Column("those among them that break a bound", low=0, optional=True)
-    ]
+    anchor: Integers = column("identity of the anchor")
+    shift: Integers = column("index of the shift", low=0)
+    severity: Numbers = column("severity of the shift", low=0)
+    draw: Integers = column("draw of the shift", low=0)
+    acpc_one_step_q90: Numbers = column("q90 of the candidates' one-step ACPC", low=0)
+    acpc_q90: Numbers = column("q90 of the candidates' H-step ACPC", low=0)
+    clean_gap: Numbers = column("clean cost from best to second best", low=0)
+    selection_regret: Numbers = column(
+        "extra clean cost of the plan chosen from the perturbed history", low=0
+    )
+    first_divergence: Integers = column("first iteration with another elite set; -1: none", low=-1)
+    certified: Integers = column("1: the elite set was certified throughout", 0, 1)
+    displacement_q90: Numbers = optional("q90 of the candidates' final-step distance", low=0)
+    first_acpc_one_step_q90: Numbers = optional(
+        "the four features of the first pool, not the last", 0
+    )
+    first_acpc_q90: Numbers = optional("likewise", low=0)
+    first_displacement_q90: Numbers = optional("likewise", low=0)
+    first_clean_gap: Numbers = optional("likewise", low=0)
+    candidate_pairs: Numbers = optional("candidates rolled out from both histories", low=0)
+    bound_violations: Numbers = optional("those among them that break a bound", low=0)
 
 
 class PlannerParameters(Parameters):
@@ -73,19 +61,18 @@ class PlannerParameters(Parameters):
 
     def feature(self, rows: PlannerRows, name: str) -> Numbers:
         """A feature of the pool. Raises ArgumentError: The rows lack its column."""
-        column = f"first_{name}" if self.pool == "first" else name
-        values: Numbers = getattr(rows, column)
+        name = f"first_{name}" if self.pool == "first" else name
+        values: Numbers = getattr(rows, name)
         if np.isnan(values).any():
-            raise ArgumentError(column, "is missing; measure the rows again, with this column")
+            raise ArgumentError(name, "is missing; measure the rows again, with this column")
         return values
 
 
 class PlannerCell(Record):
     """One test task in one training run: MAE of log(1 + selection regret).
 
-    Attributes:
-        baseline: Severity, training condition, one-step ACPC and the clean gap.
-        expanded: The same and the distance at the planner's horizon.
+    ``baseline`` has severity, training condition, one-step ACPC and the clean gap, ``expanded``
+    also the distance at the planner's horizon.
     """
 
     task: str
@@ -109,12 +96,10 @@ class PlannerSummary(Record):
     Attributes:
         reduction: Relative MAE reduction over training runs.
         improved: Cells in which the expanded model is better.
-        changed: Share of the paired runs whose elite sets diverged.
-        certified: Share of the paired runs certified throughout.
+        changed: Share of the paired runs whose elite sets diverged; ``certified``: throughout.
         broken_certificates: Certified runs that diverged; a correct certificate has none.
         mean_regret: Over all rows, in the planner's cost.
-        candidate_pairs: Candidates rolled out from both histories, over all rows; None when a row
-            does not say.
+        candidate_pairs: Candidates rolled out from both histories; None: a row does not say.
         bound_violations: Those among them that break a bound (Prop. exact-cost-certificate or
             target-free-error-drift in the paper); a correct measurement has none.
     """
@@ -140,10 +125,17 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     lack a feature.
     """
     rows.require_unique("task", "run", "level", "anchor", "shift", "draw")
-    cells = []
+    require_two_tasks(rows.task.tolist(), rows.run.tolist())
+    cells, runs = [], []
     for (run,), of_run in rows.by("run"):
-        cells += _cells(run, of_run, parameters)
-    runs = _runs(cells)
+        held = _cells(run, of_run, parameters)
+        errors = columns_of(held, "baseline", "expanded").values()
+        baseline, expanded = (float(np.mean(values)) for values in errors)
+        if baseline == 0:
+            wrong = f"run {run}: is predicted without error; is it 0 in every row?"
+            raise ArgumentError("selection_regret", wrong)
+        cells += held
+        runs.append(PlannerRun(run, baseline, expanded, 1 - expanded / baseline))
     diverged = rows.first_divergence >= 0
     certified = rows.certified == 1
     return PlannerSummary(
@@ -161,24 +153,13 @@ def summarise(rows: PlannerRows, parameters: PlannerParameters, arrays: Arrays) 
     )
 
 
-def require_two_tasks(
-    checkpoints: Sequence[StudyCheckpoint], parameters: PlannerParameters
-) -> None:
-    """Rejects checkpoints whose rows could not be summarised, before any is measured.
-
-    Raises ArgumentError: A run has one task.
-    """
-    for (run,), held in groups(row.run for row in checkpoints).items():
-        _check_tasks(run, list(dict.fromkeys(checkpoints[index].task for index in held)))
-
-
-def _check_tasks(run: str, tasks: Sequence[str]) -> None:
-    if len(tasks) < 2:
-        raise ArgumentError(
-            "task",
-            f"run {run} has one task, {tasks[0]}; the regression leaves one task out, so each "
-            "run needs at least two",
-        )
+def require_two_tasks(tasks: Sequence[str], runs: Iterable[str]) -> None:
+    """Rejects checkpoints of which a run has one task. Raises ArgumentError."""
+    for (run,), held in groups(runs).items():
+        found = {tasks[index] for index in held}
+        if len(found) < 2:
+            why = "the regression leaves one task out, so each run needs at least two"
+            raise ArgumentError("task", f"run {run} has one task, {found.pop()}; {why}")
 
 
 def _count(column: Numbers) -> int | None:
@@ -186,8 +167,6 @@ def _count(column: Numbers) -> int | None:
 
 
 def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[PlannerCell]:
-    tasks = groups(rows.task.tolist())
-    _check_tasks(run, [task for (task,) in tasks])
     target = np.log1p(rows.selection_regret)
     features = [
         rows.severity,
@@ -200,33 +179,26 @@ def _cells(run: str, rows: PlannerRows, parameters: PlannerParameters) -> list[P
     expanded = held_out_errors([*features, added], target, rows.task, parameters.alpha)
     return [
         PlannerCell(task, run, float(baseline[held].mean()), float(expanded[held].mean()))
-        for (task,), held in tasks.items()
+        for (task,), held in groups(rows.task.tolist()).items()
     ]
 
 
-def _runs(cells: Sequence[PlannerCell]) -> list[PlannerRun]:
-    runs = []
-    for (run,), held in groups(cell.run for cell in cells).items():
-        baseline = float(np.mean([cells[index].baseline for index in held]))
-        expanded = float(np.mean([cells[index].expanded for index in held]))
-        if baseline == 0:
-            wrong = f"run {run}: is predicted without error; is it 0 in every row?"
-            raise ArgumentError("selection_regret", wrong)
-        runs.append(PlannerRun(run, baseline, expanded, 1 - expanded / baseline))
-    return runs
-
-
-ERRORS = (
-    ("test task", "task"),
-    ("run", "run"),
-    ("baseline MAE", "baseline", ".4f"),
-    ("with the feature", "expanded", ".4f"),
-)
+def _lowered(cell: PlannerCell) -> float | None:
+    """By how much ACPC lowers the error, in %."""
+    return 100 * (1 - cell.expanded / cell.baseline) if cell.baseline else None
 
 
 def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
     """Errors by test task, their reduction over runs, certificates and bounds."""
-    yield Listing(summary.cells, ERRORS)
+    columns = (
+        ("test task", "task"),
+        ("run", "run"),
+        ("baseline MAE", "baseline", ".4f"),
+        ("with the feature", "expanded", ".4f"),
+    )
+    yield Listing(summary.cells, columns)
+    lowered = ("lower error with ACPC (%)", _lowered)
+    yield Listing(summary.cells, (*columns, lowered), "errors", named=2, printed=False)
     yield (
         f"the distance at the planner's horizon lowers the MAE of log(1 + regret) by "
         f"{summary.reduction.shown(100, '%')} over {len(summary.runs)} run(s); better in "
@@ -242,27 +214,16 @@ def shown(summary: PlannerSummary) -> Iterator[str | Listing]:
         yield f"bounds: {found} candidate pairs"
 
 
-def planner_errors(cells: Sequence[PlannerCell]) -> Figure:
-    """Both errors of each test task and run, and by how much ACPC lowers the first."""
-
-    def lowered(cell: PlannerCell) -> float | None:
-        return 100 * (1 - cell.expanded / cell.baseline) if cell.baseline else None
-
-    columns = (*ERRORS, ("lower error with ACPC (%)", lowered))
-    return by_row(Listing(cells, columns, named=2))
-
-
 STUDY = Study(
     "planner",
     "Does ACPC reflect what a changed plan costs the clean model?",
     summarise,
     shown,
-    lambda made: {"errors": planner_errors(made.summary.cells)},
     "15.2 +- 2.0% over 3 runs; better in 12 of 12 cells",
     (
         "acpc study run planner --checkpoints checkpoints.csv --anchors 100 --out planner/",
         "acpc study run planner --rows planner/rows.csv --protocol released",
     ),
     Ask(PlannerStudy()),
-    check=require_two_tasks,
+    check=lambda rows, _: require_two_tasks(*columns_of(rows, "task", "run").values()),
 )

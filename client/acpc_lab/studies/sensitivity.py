@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Annotated
+from typing import Any
 
 import numpy as np
 from acpc.contract import Record, SensitivityStudy
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import CHECKPOINT, LevelRows, Listing, Parameters, Study
-from acpc_lab.studies.figures import tables
+from acpc_lab.studies.base import LevelRows, Parameters, Study
+from acpc_lab.studies.figures import CHECKPOINT, Listing
 from acpc_lab.studies.measuring import Ask
-from acpc_lab.tables import Arrays, Column, Integers, Numbers, groups
+from acpc_lab.tables import Arrays, Integers, Numbers, column
 
 METHODS = ("jvp", "finite_difference")
 
@@ -21,21 +21,17 @@ METHODS = ("jvp", "finite_difference")
 class SensitivityRows(LevelRows):
     """A row per anchor, method and probe of one checkpoint."""
 
-    anchor: Annotated[Integers, Column("identity of the anchor")]
-    method: Annotated[
-        Integers, Column("0: Jacobian-vector product, 1: finite difference", low=0, high=1)
-    ]
-    probe: Annotated[Integers, Column("number of the probe", low=0)]
-    squared_norm: Annotated[Numbers, Column("estimate of the squared Frobenius norm", low=0)]
+    anchor: Integers = column("identity of the anchor")
+    method: Integers = column("0: Jacobian-vector product, 1: finite difference", 0, 1)
+    probe: Integers = column("number of the probe", low=0)
+    squared_norm: Numbers = column("estimate of the squared Frobenius norm", low=0)
 
 
 class Sensitivity(Record):
     """One checkpoint by one method: the squared Frobenius norm of the composed Jacobian.
 
-    Attributes:
-        mean: Over anchors, each the mean of its probes.
-        standard_error: Of that mean, over anchors; it holds the noise of the probes. NaN for one
-            anchor.
+    The mean over anchors of the mean over probes. Its error, over anchors, holds the noise of the
+    probes; NaN for one anchor.
     """
 
     task: str
@@ -51,9 +47,7 @@ class Sensitivity(Record):
 class SensitivityRatio(Record):
     """An augmented checkpoint over the unaugmented one of its task and run.
 
-    Attributes:
-        ratio: Of the means; below one: augmentation lowers the sensitivity.
-        standard_error: Over anchors, which both checkpoints share. NaN for one anchor.
+    The error is over anchors, which both share; NaN for one anchor.
     """
 
     task: str
@@ -71,10 +65,6 @@ class SensitivitySummary(Record):
     ratios: tuple[SensitivityRatio, ...]
 
 
-Named = tuple[str, str, float, str]
-"""Task, run, level and method."""
-
-
 def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> SensitivitySummary:
     """Appendix "Local Sensitivity under Gaussian Noise" in the paper.
 
@@ -82,28 +72,23 @@ def summarise(rows: SensitivityRows, parameters: Parameters, arrays: Arrays) -> 
     checkpoint and its reference have other anchors, or the reference is not sensitive.
     """
     rows.require_unique("task", "run", "level", "method", "anchor", "probe")
-    checkpoints: list[Sensitivity] = []
-    values: dict[Named, dict[int, float]] = {}
+    checkpoints, ratios = [], []
+    values: dict[tuple[Any, ...], dict[int, float]] = {}
     for (task, run, level, method), cell in rows.by("task", "run", "level", "method"):
-        anchors = groups(cell.anchor.tolist())
-        probes = {len(probe) for probe in anchors.values()}
+        anchors = {anchor: held.squared_norm for (anchor,), held in cell.by("anchor")}
+        probes = set(map(len, anchors.values()))
         if len(probes) > 1:
-            raise ArgumentError(
-                "probe",
-                f"{task}, run {run}, level {level:g}: anchors have between {min(probes)} "
-                f"and {max(probes)} probes, wanted one number",
-            )
+            found = f"have between {min(probes)} and {max(probes)} probes, wanted one number"
+            raise ArgumentError("probe", f"{task}, run {run}, level {level:g}: anchors {found}")
         named = (task, run, level, METHODS[method])
-        means = {anchor: float(cell.squared_norm[i].mean()) for (anchor,), i in anchors.items()}
-        values[named] = means
-        sample = np.array(list(means.values()))
-        found = (len(sample), probes.pop(), float(sample.mean()), standard_error(sample))
-        checkpoints.append(Sensitivity(*named, *found))
-    ratios = [
-        _ratio(named, means, reference)
-        for named, means in values.items()
-        if named[2] > 0 and (reference := values.get((*named[:2], 0.0, named[3])))
-    ]
+        values[named] = {anchor: float(held.mean()) for anchor, held in anchors.items()}
+        sample = np.array(list(values[named].values()))
+        numbers = (len(sample), probes.pop(), float(sample.mean()), standard_error(sample))
+        checkpoints.append(Sensitivity(*named, *numbers))
+    for named, means in values.items():
+        reference = values.get((*named[:2], 0.0, named[3]))
+        if named[2] > 0 and reference:
+            ratios.append(SensitivityRatio(*named, *_ratio(named, means, reference)))
     return SensitivitySummary(tuple(checkpoints), tuple(ratios))
 
 
@@ -113,14 +98,14 @@ def standard_error(sample: Numbers) -> float:
     return float(sample.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
 
 
-def _ratio(named: Named, means: dict[int, float], reference: dict[int, float]) -> SensitivityRatio:
+def _ratio(
+    named: tuple[Any, ...], means: dict[int, float], reference: dict[int, float]
+) -> tuple[float, float]:
+    """The ratio of the means over anchors, and its standard error."""
     where = f"{named[0]}, run {named[1]}"
     if means.keys() != reference.keys():
-        raise ArgumentError(
-            "anchor",
-            f"{where}: level {named[2]:g} and the reference have other anchors; a ratio needs the "
-            "same ones",
-        )
+        wrong = "and the reference have other anchors; a ratio needs the same ones"
+        raise ArgumentError("anchor", f"{where}: level {named[2]:g} {wrong}")
     below = np.array([reference[anchor] for anchor in means])
     above = np.array(list(means.values()))
     if not below.mean() > 0:
@@ -128,8 +113,7 @@ def _ratio(named: Named, means: dict[int, float], reference: dict[int, float]) -
         raise ArgumentError("squared_norm", wrong)
     ratio = float(above.mean() / below.mean())
     # The ratio estimator of paired samples: its error to first order is that of above - R below.
-    error = standard_error(above - ratio * below) / float(below.mean())
-    return SensitivityRatio(*named, ratio, error)
+    return ratio, standard_error(above - ratio * below) / float(below.mean())
 
 
 def shown(summary: SensitivitySummary) -> Iterator[str | Listing]:
@@ -148,7 +132,6 @@ STUDY = Study(
     "How strongly do encoder and rollout amplify small noise?",
     summarise,
     shown,
-    tables,
     "by both methods the augmented checkpoint is less sensitive in every task; no number "
     "is printed",
     ("acpc study run sensitivity --checkpoints pair.csv --out sensitivity/",),

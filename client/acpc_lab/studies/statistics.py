@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, Any, TypeVar
+from statistics import mean
+from typing import Any, TypeVar
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import Record
+from acpc.contract import Record, columns_of
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.evidence import wilson
-from acpc_lab.tables import Column, Numbers, Texts
-from acpc_lab.tables import groups as groups_of
+from acpc_lab.tables import Numbers, Texts, groups
 
 Mask = NDArray[np.bool_]
-CleanSeeds = Annotated[
-    Texts, Column("the same by evaluation seed, for example 95 98 96", optional=True)
-]
-Episodes = Annotated[
-    Numbers, Column("episodes behind each success rate, for intervals", low=1, optional=True)
-]
+CLEAN_SEEDS = "the same by evaluation seed, for example 95 98 96"
+EPISODES = "episodes behind each success rate, for intervals"
 Item = TypeVar("Item")
 Ratio = TypeVar("Ratio", Fraction, float)
 SLACK = 1e-9
@@ -54,11 +51,10 @@ def records(kind: Callable[..., Item], *columns: NDArray[Any]) -> tuple[Item, ..
     return tuple(kind(*values) for values in rows)
 
 
-def or_none(column: Numbers) -> NDArray[np.object_]:
-    """The column with None for NaN, for a record."""
-    values = column.astype(object)
-    values[np.isnan(column)] = None
-    return values
+def grouped(items: Sequence[Item], *names: str) -> dict[tuple[Any, ...], list[Item]]:
+    """The items of each combination of these attributes, as they first occur."""
+    keys = groups(*columns_of(items, *names).values())
+    return {key: [items[index] for index in held] for key, held in keys.items()}
 
 
 def _ratio(part: int, whole: int) -> Fraction | None:
@@ -67,11 +63,7 @@ def _ratio(part: int, whole: int) -> Fraction | None:
 
 @dataclass(frozen=True)
 class Confusion:
-    """Decisions against labels.
-
-    A ratio of nothing is None: precision where nothing is accepted, recall where nothing is
-    positive.
-    """
+    """Decisions against labels. A ratio of nothing is None."""
 
     true_positive: int
     false_positive: int
@@ -81,9 +73,8 @@ class Confusion:
     @classmethod
     def of(cls, accepted: Mask, positive: Mask) -> Confusion:
         """Counts what was accepted against what is positive."""
-        pairs = ((accepted, positive), (accepted, ~positive))
-        rest = ((~accepted, positive), (~accepted, ~positive))
-        return cls(*(int((taken & real).sum()) for taken, real in (*pairs, *rest)))
+        cells = itertools.product((accepted, ~accepted), (positive, ~positive))
+        return cls(*(int((taken & real).sum()) for taken, real in cells))
 
     @property
     def precision(self) -> Fraction | None:
@@ -102,10 +93,7 @@ class Confusion:
         Raises ValueError: There is nothing to decide.
         """
         specificity = _ratio(self.true_negative, self.true_negative + self.false_positive)
-        mean = mean_defined([self.recall, specificity])
-        if mean is None:
-            raise ValueError("balanced accuracy of nothing")
-        return mean
+        return mean(ratio for ratio in (self.recall, specificity) if ratio is not None)
 
 
 def mean_defined(values: Sequence[Ratio | None]) -> Ratio | None:
@@ -119,17 +107,16 @@ def as_float(value: Fraction | None) -> float | None:
     return None if value is None else float(value)
 
 
-def average_ranks(values: Numbers) -> Numbers:
-    """Ranks from 1; equal values share the mean of their ranks."""
-    _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: Numbers = (np.cumsum(counts) - (counts - 1) / 2)[group]
-    return ranks
-
-
 def spearman(left: Numbers, right: Numbers) -> float:
     """Rank correlation with average ranks; NaN when either side is constant or has one value."""
-    x, y = average_ranks(left), average_ranks(right)
-    x, y = x - x.mean(), y - y.mean()
+
+    def ranks(values: Numbers) -> Numbers:
+        _, group, counts = np.unique(values, return_inverse=True, return_counts=True)
+        found = (np.cumsum(counts) - (counts - 1) / 2)[group]
+        centred: Numbers = found - found.mean()
+        return centred
+
+    x, y = ranks(left), ranks(right)
     scale = math.sqrt(float(x @ x) * float(y @ y))
     return float(x @ y) / scale if scale else math.nan
 
@@ -137,63 +124,42 @@ def spearman(left: Numbers, right: Numbers) -> float:
 def held_out_errors(
     features: Sequence[Numbers], target: Numbers, held_out: NDArray[np.generic], alpha: float
 ) -> Numbers:
-    """Absolute error of every row, predicted by a ridge fitted on the rows of other groups.
+    """Absolute error (n,) of every row, predicted by a ridge fitted on the rows of other groups.
 
-    Features are standardised with mean and population standard deviation of the rows the ridge is
-    fitted on; a feature that is constant there becomes zero. The intercept is not penalised.
-
-    Args:
-        features: One (n,) array per feature.
-        target: What is predicted, (n,).
-        held_out: Group of each row, (n,).
-        alpha: Penalty, in the sum of squares ||y - Xw - c||^2 + alpha ||w||^2.
-
-    Returns:
-        |prediction - target|, (n,).
+    Features, (n,) each, are standardised with mean and population standard deviation of the rows
+    the ridge is fitted on; one that is constant there becomes zero. It minimises ||y - Xw - c||^2 +
+    alpha ||w||^2, so that the intercept is not penalised.
 
     Raises ArgumentError: There are fewer than two groups.
     """
     design = np.stack(features, axis=1)  # (n, features)
-    folds = groups_of(held_out.tolist())
+    folds = groups(held_out.tolist())
     if len(folds) < 2:
         raise ArgumentError("groups", f"found {len(folds)}, wanted at least 2 to leave one out")
     errors = np.empty(len(target))
     for rows in folds.values():
-        rest = np.ones(len(target), dtype=bool)
-        rest[rows] = False
-        predicted = _predict(design[rest], target[rest], design[rows], alpha)
+        seen, wanted = np.delete(design, rows, axis=0), np.delete(target, rows)
+        centre, scale = seen.mean(axis=0), seen.std(axis=0)
+        # Rounding leaves a constant column with a spread of a few units in the last place.
+        scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
+        standard, offset = (seen - centre) / scale, wanted.mean()
+        gram = standard.T @ standard + alpha * np.eye(design.shape[1])
+        weights = np.linalg.solve(gram, standard.T @ (wanted - offset))
+        predicted = (design[rows] - centre) / scale @ weights + offset
         errors[rows] = np.abs(predicted - target[rows])
     return errors
-
-
-def _predict(design: Numbers, target: Numbers, unseen: Numbers, alpha: float) -> Numbers:
-    centre, scale = design.mean(axis=0), design.std(axis=0)
-    # Rounding leaves a constant column with a spread of a few units in the last place.
-    scale = np.where(scale <= 10 * np.finfo(float).eps * np.abs(centre), np.inf, scale)
-    standard = (design - centre) / scale
-    offset = target.mean()
-    gram = standard.T @ standard + alpha * np.eye(design.shape[1])
-    weights = np.linalg.solve(gram, standard.T @ (target - offset))
-    predicted: Numbers = (unseen - centre) / scale @ weights + offset
-    return predicted
 
 
 def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
     """Clean success of each row in %, and its deviation over evaluation seeds.
 
     The deviation is that of the population of seeds, as in the paper's table of SIGReg weights,
-    whose 99.3 +- 0.5 % are 99, 99 and 100 of 100 episodes.
-
-    Args:
-        success: Of each row; NaN where there is none, or where the seeds have it.
-        seeds: Success of each seed, separated by spaces; empty where ``success`` has it.
-
-    Returns:
-        Mean and deviation, NaN where a row has none.
+    whose 99.3 +- 0.5 % are 99, 99 and 100 of 100 episodes. ``seeds`` has the success of each,
+    separated by spaces, in rows that have none in ``success``. NaN where a row has neither.
 
     Raises ArgumentError: A row has both, or holds something that is no percentage.
     """
-    mean, deviation = success.copy(), np.full(len(success), np.nan)
+    found, deviation = success.copy(), np.full(len(success), np.nan)
     for row, text in enumerate(seeds.tolist()):
         if text:
             if not np.isnan(success[row]):
@@ -206,9 +172,9 @@ def clean_success(success: Numbers, seeds: Texts) -> tuple[Numbers, Numbers]:
             if not ((values >= 0) & (values <= 100)).all():
                 wrong = f"row {row + 1}: found {text!r}, wanted percentages separated by spaces"
                 raise ArgumentError("success_clean_seeds", wrong)
-            mean[row] = values.mean()
+            found[row] = values.mean()
             deviation[row] = values.std() if len(values) > 1 else np.nan
-    return mean, deviation
+    return found, deviation
 
 
 CONFIDENCE = 0.95
@@ -223,20 +189,14 @@ def success_interval(
 
     It speaks of further episodes of the same checkpoint, not of further training runs.
 
-    Args:
-        percent: Success rate in %.
-        episodes: How many episodes it was counted over.
-        confidence: Between 0 and 1.
-
     Raises ArgumentError: So many episodes cannot have this rate.
     """
     if math.isnan(episodes):
         return None
     successes = percent * episodes / 100
     if abs(successes - round(successes)) > 0.0005 * episodes + 1e-6:  # printed to 0.1 %
-        raise ArgumentError(
-            "episodes", f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
-        )
+        wrong = f"{percent:g} % of {episodes:g} episodes is no whole number of successes"
+        raise ArgumentError("episodes", wrong)
     low, high = wilson(round(successes), int(episodes), confidence)
     return 100 * low, 100 * high
 
@@ -246,8 +206,7 @@ def success_intervals(percents: Numbers, episodes: Numbers) -> tuple[Interval, .
 
     Raises ArgumentError: So many episodes cannot have such a rate.
     """
-    pairs = zip(percents.tolist(), episodes.tolist(), strict=True)
-    found = [success_interval(percent, count) for percent, count in pairs]
+    found = list(map(success_interval, percents.tolist(), episodes.tolist()))
     held = tuple(interval for interval in found if interval is not None)
     return held if len(held) == len(found) else None
 

@@ -6,12 +6,13 @@ from acpc_lab.tables.anchor_files import HISTORY, load_anchors, load_views
 from acpc_lab.tables.leaves import Compared, compared, leaves, named
 from acpc_lab.tables.rows import (
     Arrays,
-    Column,
     Integers,
     Numbers,
     Rows,
     Texts,
+    column,
     groups,
+    optional,
     parse_csv,
     read_rows,
     to_csv,

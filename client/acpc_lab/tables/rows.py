@@ -14,6 +14,7 @@ import re
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Self, TypeVar, get_args, get_type_hints
 
 import numpy as np
@@ -109,8 +110,18 @@ class Column:
         return np.full(count, "" if self.kind is np.str_ else math.nan, dtype=self.kind)
 
 
+def column(about: str, low: float = -math.inf, high: float = math.inf) -> Any:  # noqa: ANN401
+    """Declares a column of ``Rows``: see ``Column``."""
+    return dataclasses.field(metadata={"column": Column(about, low, high)})
+
+
+def optional(about: str, low: float = -math.inf, high: float = math.inf) -> Any:  # noqa: ANN401
+    """Declares a column that may be absent, or empty in some rows."""
+    return dataclasses.field(metadata={"column": Column(about, low, high, optional=True)})
+
+
 class Rows(Frozen, eq=False):
-    """Base of the row types, whose fields are ``Annotated[Numbers, Column(...)]`` and the like.
+    """Base of the row types, whose fields are ``name: Numbers = column(...)`` and the like.
 
     Raises ArgumentError: A column holds a value it must not, or the columns differ in length.
     """
@@ -132,12 +143,12 @@ class Rows(Frozen, eq=False):
     @functools.cache
     def fields(cls) -> tuple[Column, ...]:
         """The columns, in order."""
-        hints = get_type_hints(cls, include_extras=True)
+        hints = get_type_hints(cls)
         found = []
         for field in dataclasses.fields(cls):
-            array, column = get_args(hints[field.name])
-            kind = get_args(get_args(array)[1])[0]
-            found.append(dataclasses.replace(column, name=field.name, kind=kind))
+            kind = get_args(get_args(hints[field.name])[1])[0]
+            declared = field.metadata["column"]
+            found.append(dataclasses.replace(declared, name=field.name, kind=kind))
         return tuple(found)
 
     @classmethod
@@ -183,6 +194,12 @@ class Rows(Frozen, eq=False):
         """The rows of each combination of values in these columns, as they first occur."""
         keys = groups(*(getattr(self, name).tolist() for name in names))
         return ((key, self.where(held)) for key, held in keys.items())
+
+    def each(self) -> Iterator[Any]:
+        """Row after row, whose plain values are attributes."""
+        columns = {field.name: getattr(self, field.name).tolist() for field in self.fields()}
+        rows = zip(*columns.values(), strict=True)
+        return (SimpleNamespace(**dict(zip(columns, row, strict=True))) for row in rows)
 
     def require_unique(self, *names: str) -> None:
         """Rejects rows that are there twice.

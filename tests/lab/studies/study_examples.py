@@ -117,7 +117,7 @@ def geometry_columns(*by_level: tuple[np.ndarray, np.ndarray]) -> tuple[Columns,
                          "anchor": np.arange(n)}  # fmt: skip
         for space in ("encoder", "rollout"):
             arrays |= {f"{index}.{space}_clean": clean, f"{index}.{space}_views": views}
-            part |= {f"{space}_{name}": values for name, values in vars(found).items()}
+            part |= {f"{space}_{name}": values for name, values in found._asdict().items()}
         parts.append(part)
     return {k: np.concatenate([part[k] for part in parts]) for k in parts[0]}, arrays
 

@@ -1,33 +1,36 @@
 """Figures show what the summaries hold, and are the same every time."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc_command import acpc_command
 from acpc_lab.plotting import styled
 from acpc_lab.studies import Listing, horizons, paper
-from acpc_lab.studies.drift import drift_errors
+from acpc_lab.studies.drift import errors
 from acpc_lab.studies.figures import by_row
-from acpc_lab.studies.planner import PlannerCell, planner_errors
 from acpc_lab.studies.thresholds import splits
+from acpc_lab.tables import to_csv
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from study_examples import SWEEP, evidence
+from study_examples import EXAMPLES, SWEEP, evidence, summary
+
+PLANNER = EXAMPLES["planner"]
 
 
 def drawn() -> dict[str, Figure]:
     with styled():
-        cells = (PlannerCell("a", "0", 2.0, 1.0), PlannerCell("b", "0", 4.0, 1.0))
         printed = horizons.HorizonSummary(8, 0.9, paper.ir_reductions(), 0.09)
         ratios = next(part for part in horizons.shown(printed) if isinstance(part, Listing))
         return {
             **evidence("shifts", paper.shift_rows().columns()).figures(),
             **evidence("collapse", paper.collapse_rows().columns()).figures(),
-            "drift": drift_errors(paper.drift_cells()),
-            "splits": splits(paper.splits()),
+            "drift": by_row(errors(paper.drift_cells())),
+            "splits": by_row(splits(paper.splits())),
             "sweep": evidence("thresholds", SWEEP).figures()["sweep"],
             "horizons": by_row(ratios),
-            "planner": planner_errors(cells),
+            "planner": evidence("planner", PLANNER).figures()["errors"],
         }
 
 
@@ -92,9 +95,25 @@ def test_the_sweep_shows_thresholds_and_recovered_levels(figures: dict[str, Figu
 def test_the_planner_shows_errors_and_their_reduction_row_by_row(
     figures: dict[str, Figure],
 ) -> None:
-    axes = figures["planner"].axes
-    assert list(map(marks, axes)) == [[2.0, 4.0], [1.0, 1.0], [50.0, 75.0]]
+    axes, cells = figures["planner"].axes, summary("planner", PLANNER).cells
+    before, after = ([getattr(cell, x) for cell in cells] for x in ("baseline", "expanded"))
+    lowered = [100 * (1 - a / b) for a, b in zip(after, before, strict=True)]
+    assert list(map(marks, axes)) == [before, after, pytest.approx(lowered)]
     assert len({axis.get_ylim() for axis in axes}) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "title"), [("drift", "+Control"), ("planner", "lower error with ACPC (%)")]
+)
+def test_a_table_that_is_a_figure_alone_is_not_printed(
+    name: str, title: str, tmp_path: Path
+) -> None:
+    made, rows = evidence(name, EXAMPLES[name]), tmp_path / "rows.csv"
+    rows.write_text(to_csv(made.rows))
+    assert title not in acpc_command("study")("run", name, "--rows", rows).stdout
+    with styled():
+        drawn = made.figures()["errors"]
+    assert title in [axis.get_xlabel() for axis in drawn.axes]
 
 
 @pytest.mark.parametrize("nothing", [None, math.nan])

@@ -8,7 +8,7 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies import STUDIES, ShiftRows, chosen_elsewhere, gain_interval, success_interval
 from acpc_lab.studies.geometry import envelope, measure
 from acpc_lab.studies.shifts import ShiftPair
-from acpc_lab.studies.statistics import average_ranks, spearman
+from acpc_lab.studies.statistics import spearman
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -126,7 +126,7 @@ def test_the_reference_is_independent_of_its_sr_up_to_half() -> None:
     ("changed", "better", "boundary"),
     [
         ({"success_gain": 5.0}, True, False),
-        ({"success_gain": 14.3 - 9.3}, True, False),  # 5 but for rounding
+        ({"success_gain": 8.2 - 3.2}, True, False),  # 5 but for rounding
         ({"success_gain": 4.99}, False, True),
         ({"success_gain": 4.0}, False, True),
         ({"success_gain": 3.99}, False, False),
@@ -157,9 +157,8 @@ small = st.integers(-4, 4).map(float)
 
 
 @given(st.lists(st.tuples(small, small), min_size=2, max_size=12))
-def test_ranks_and_spearman_are_those_of_scipy(values: list[tuple[float, float]]) -> None:
+def test_spearman_is_that_of_scipy(values: list[tuple[float, float]]) -> None:
     left, right = (np.array(side) for side in zip(*values, strict=True))
-    np.testing.assert_array_equal(average_ranks(left), stats.rankdata(left))
     if len(set(left)) == 1 or len(set(right)) == 1:
         assert math.isnan(spearman(left, right))
     else:

@@ -132,7 +132,7 @@ def test_splits_with_equal_thresholds_average_their_test_tasks() -> None:
         split.test[0]: Agreement(
             # 0.3 and 1.0 are printed with one digit; a mean over three runs is a multiple of 1/3.
             mismatch=Fraction(round(split.mismatch * 3), 3),
-            worst=Fraction(split.worst_mismatch),
+            worst_mismatch=Fraction(split.worst_mismatch),
             balanced_accuracy=Fraction(str(split.balanced_accuracy)),
             precision=Fraction(str(split.precision)),
             recall=Fraction(str(split.recall)),
@@ -144,7 +144,7 @@ def test_splits_with_equal_thresholds_average_their_test_tasks() -> None:
     for split in at_common:
         found = Agreement.of_tasks(single[task] for task in split.test)
         assert round(float(found.mismatch), 1) == split.mismatch
-        assert found.worst == split.worst_mismatch
+        assert found.worst_mismatch == split.worst_mismatch
         for name in ("balanced_accuracy", "precision", "recall"):
             assert abs(float(getattr(found, name)) - getattr(split, name)) <= 2 * THOUSANDTH
 

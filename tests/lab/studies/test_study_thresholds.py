@@ -9,14 +9,10 @@ from acpc_client.errors import ArgumentError
 from acpc_lab.studies import paper
 from acpc_lab.studies.statistics import Confusion
 from acpc_lab.studies.thresholds import SweepRows, ThresholdParameters
-from acpc_lab.studies.thresholds.selection import Judgement, ThresholdPair, select
+from acpc_lab.studies.thresholds.selection import Judgement, ThresholdPair, narrowed
 from acpc_lab.studies.thresholds.selection import ThresholdPair as Pair
-from acpc_lab.studies.thresholds.sweep import (
-    meets_criterion,
-    read_training_sweep,
-    required_success,
-)
-from hypothesis import given, settings
+from acpc_lab.studies.thresholds.sweep import criterion, read_training_sweep
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from study_examples import LEVELS, SWEEP, joined, summary, sweep_columns
 from threshold_reference import Cells, chosen, over_tasks
@@ -52,16 +48,30 @@ def sweeps(draw: st.DrawFn) -> Cells:
     return cells
 
 
-FEW, THREE = [0.0, 0.1, 0.2, 0.3, 0.4], [0.0, 1.0, 2.0]
+FEW = [0.0, 0.1, 0.2, 0.3, 0.4]
+EARLY = {"ir_rel": [1, 0.04, 0.2, 0.04, 0.04], "sr": [1.0] * 5, "success_clean": [90.0] * 5,
+         "success_noisy": [10.0, 20, 20, 90, 90]}  # fmt: skip
+NEVER = {"ir_rel": [1, 0.9, 0.9], "sr": [1.0] * 3, "success_noisy": [10.0, 20, 90],
+         "success_clean": [90.0] * 3}  # fmt: skip
+LOST = NEVER | {"ir_rel": [1, 0.04, 0.04], "success_clean": [90.0, 50, 50]}
+"""Runs that are accepted two levels early; that recover, and are accepted nowhere; the reverse."""
+
+
+def of_two(first: dict[str, list[float]], second: dict[str, list[float]]) -> Cells:
+    return {("a", "0"): first, ("b", "0"): second}
 
 
 @pytest.mark.parametrize("reading", ["paper", "released"])
 @settings(max_examples=10, deadline=None)
+@example(cells=of_two(EARLY, EARLY))
+@example(cells=of_two(NEVER, LOST))
+@example(cells=of_two(LOST, LOST))
 @given(cells=sweeps())
 def test_every_split_agrees_with_plain_loops(reading: str, cells: Cells) -> None:
     """Thresholds and every test metric are those of float64 loops, in both readings."""
-    found = summarise(cells, FEW, reading=reading)
-    released = FEW if reading == "released" else None
+    levels = FEW[: len(cells["a", "0"]["sr"])]
+    found = summarise(cells, levels, reading=reading)
+    released = levels if reading == "released" else None
     tasks = tuple(dict.fromkeys(task for task, _ in cells))
     assert len(found.splits) == 2 ** len(tasks) - 2
     for split in found.splits:
@@ -152,8 +162,8 @@ def test_a_made_up_sweep_gives_the_printed_table() -> None:
 def test_the_criterion_is_met_exactly_at_its_edges() -> None:
     noisy = np.array([20.0, 84.0, 83.99, 100.0, 100.0])  # 20 + 0.8 (100 - 20) = 84
     clean = np.array([90.0, 85.0, 90.0, 84.99, 85.0])
-    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
-    found = meets_criterion(noisy, clean, required)
+    required, found = criterion(noisy, clean, GRID)
+    assert required == (84.0, 85.0)
     assert found.tolist() == [False, True, False, False, True]
 
 
@@ -163,8 +173,7 @@ def test_a_cutoff_that_is_hit_exactly_is_met(low: int, gain: int, parts: int) ->
     best = low + gain
     hit = float(Fraction(low, parts) + Fraction(4, 5) * Fraction(gain, parts))
     noisy, clean = np.array([low / parts, best / parts, hit]), np.full(3, 50.0)
-    required = required_success(noisy, clean, recovery=0.8, clean_loss=5)
-    assert meets_criterion(noisy, clean, required)[2]
+    assert criterion(noisy, clean, GRID)[1][2]
 
 
 def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:
@@ -179,21 +188,6 @@ def test_a_level_is_recovered_when_two_of_three_runs_are() -> None:
     assert found.runs[0].recovered_levels == (1.0, 2.0)
     assert found.tasks[0].best_success == pytest.approx((30 + 90 + 90) / 3)
     assert (found.tasks[0].best_level, found.tasks[0].base_success) == (2.0, 10.0)
-
-
-def test_nothing_accepted_or_recovered_counts_as_one_step_past_the_grid() -> None:
-    never = {"ir_rel": [1, 0.9, 0.9], "sr": [1, 1, 1], "success_noisy": [10.0, 20, 90],
-             "success_clean": [90.0, 90, 90]}  # fmt: skip
-    lost = {"ir_rel": [1, 0.04, 0.04], "sr": [1, 1, 1], "success_noisy": [10.0, 20, 90],
-            "success_clean": [90.0, 50, 50]}  # fmt: skip
-    found = summarise({("a", "0"): never, ("b", "0"): lost}, THREE)
-    on_b, on_a = found.splits  # chosen on a, tested on b, and the reverse
-    # b recovers nowhere (past the grid: 3) and is accepted from level 1 on.
-    assert (on_b.mismatch, on_b.precision, on_b.recall) == (2, 0, None)
-    assert on_b.balanced_accuracy == pytest.approx(1 / 3)  # specificity alone
-    # a recovers at level 2 and is accepted nowhere.
-    assert (on_a.mismatch, on_a.precision, on_a.recall) == (1, None, 0)
-    assert on_a.balanced_accuracy == 0.5
 
 
 # --- ties ----------------------------------------------------------------------------------------
@@ -222,33 +216,18 @@ def test_ties_are_broken_in_the_papers_order(
     """Each pair wins by one criterion and would lose by every later one."""
     for order in ((better, worse), (worse, better)):
         judged = {pair: {"a": judgements} for judgements, pair in order}
-        assert select(judged, ["a"]) == better[1]
+        assert narrowed(judged, ["a"])[0] == better[1]
 
 
 # --- readings ------------------------------------------------------------------------------------
 
 
-def test_checkpoints_of_one_run_can_decide_where_runs_tie() -> None:
-    """At 0.05 one run is two levels early, at 0.3 it is so with one checkpoint more."""
-    run = {"ir_rel": [1, 0.04, 0.2, 0.04, 0.04], "sr": [1.0] * 5, "success_clean": [90.0] * 5,
-           "success_noisy": [10.0, 20, 20, 90, 90]}  # fmt: skip
-    cells = {("a", "0"): run, ("b", "0"): run}
-    for ties in ("runs", "checkpoints"):
-        grid = {"ir_grid": (0.05, 0.3), "sr_grid": (0.8,), "ties": ties}
-        (split, _) = summarise(cells, FEW, **grid).splits
-        assert (split.t_ir, split.source_early, split.source_mismatch) == (0.05, 1, 2)
-    (split, _) = summarise(cells, FEW, **grid | {"ir_grid": (0.3,)}).splits
-    assert split.source_early == 2
-
-
-def test_no_checkpoint_is_early_in_a_run_that_recovers_nowhere() -> None:
-    """It is late nowhere either; by runs, its onset of -1.0 counts as one early run."""
-    lost = {"ir_rel": [1, 0.04, 0.04], "sr": [1.0] * 3, "success_noisy": [10.0, 20, 90],
-            "success_clean": [90.0, 50, 50]}  # fmt: skip
-    cells = {("a", "0"): lost, ("b", "0"): lost}
-    for ties, early in (("checkpoints", 0), ("runs", 1)):
-        (split, _) = summarise(cells, THREE, reading="released", ties=ties).splits
-        assert (split.source_early, split.source_late, split.source_mismatch) == (early, 0, 1)
+def test_ties_count_runs_or_checkpoints_in_either_reading() -> None:
+    """A run that recovers nowhere has an onset of -1.0, but no checkpoint that is early."""
+    (split, _) = summarise(of_two(LOST, LOST), FEW[:3], reading="released", ties="runs").splits
+    assert (split.source_early, split.source_late, split.source_mismatch) == (1, 0, 1)
+    (split, _) = summarise(of_two(EARLY, EARLY), FEW, ir_grid=(0.3,), ties="checkpoints").splits
+    assert (split.source_early, split.source_mismatch) == (2, 2)
 
 
 def test_each_family_has_its_own_thresholds() -> None:
@@ -326,7 +305,7 @@ def test_distances_of_different_label_pairs_are_told_by_level() -> None:
 def test_raw_ir_is_divided_by_the_reference_of_the_run() -> None:
     raw = {name: values[:3] for name, values in SWEEP.items() if name != "ir_rel"}
     rows = SweepRows.of(raw | {"ir_raw": [2.0, 1.0, 0.5]})
-    (run,) = read_training_sweep(rows, recovery=0.8, clean_loss=5).runs
+    (run,) = read_training_sweep(rows, GRID).runs
     assert run.ir_rel.tolist() == [1, 0.5, 0.25]
 
 
@@ -341,3 +320,6 @@ def test_levels_whose_intervals_hold_a_cutoff_are_undecided(
     found = summary("thresholds", sweep | {"success_clean": [80.0, 100.0, 100.0] * 2})
     assert [run.undecided_levels for run in found.runs] == [undecided] * 2
     assert (found.runs[0].success_interval is None) == np.isnan(episodes)
+    alike = sweep | {"success_noisy": [80.0] * 6, "success_clean": [80.0] * 6}
+    augmented = () if np.isnan(episodes) else (1.0, 2.0)
+    assert summary("thresholds", alike).runs[0].undecided_levels == augmented

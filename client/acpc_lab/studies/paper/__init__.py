@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from importlib import resources
 from types import SimpleNamespace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -34,12 +34,11 @@ def table(name: str) -> SimpleNamespace:
     lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line[:1] != "#"]
     header, *rows = csv.reader(lines)
     kinds = {**dict.fromkeys(_TEXTS, np.str_), **dict.fromkeys(_INTEGERS, np.int64)}
-    return SimpleNamespace(
-        **{
-            title: np.array(values).astype(kinds.get(title, np.float64))
-            for title, values in zip(header, zip(*rows, strict=True), strict=True)
-        }
-    )
+    columns = zip(header, zip(*rows, strict=True), strict=True)
+    arrays: dict[str, Any] = {
+        name: np.array(cells).astype(kinds.get(name, np.float64)) for name, cells in columns
+    }
+    return SimpleNamespace(**arrays)
 
 
 def shift_rows() -> ShiftRows:
@@ -66,31 +65,17 @@ def splits() -> tuple[Split, ...]:
     """The 14 source and test splits; what the paper does not print of the source tasks is NaN."""
 
     def split(source: str, test: str, t_ir: float, t_sr: float, *tested: float) -> Split:
-        accuracy, precision, recall, mismatch, worst = tested
-        return Split(
-            source=tuple(source.split("+")),
-            test=tuple(test.split("+")),
-            t_ir=t_ir,
-            t_sr=t_sr,
-            source_mismatch=math.nan,
-            source_early=0,
-            source_late=0,
-            source_balanced_accuracy=math.nan,
-            balanced_accuracy=accuracy,
-            precision=precision,
-            recall=recall,
-            mismatch=mismatch,
-            worst_mismatch=worst,
-        )
+        numbers: Any = (t_ir, t_sr, math.nan, 0, 0, math.nan, *tested)
+        return Split(tuple(source.split("+")), tuple(test.split("+")), *numbers)
 
     return records(split, *vars(table("threshold_splits")).values())
 
 
 def ir_reductions() -> tuple[IrReduction, ...]:
     """IR reductions by horizon and by quantile, each entry once."""
-    printed = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
+    entries = records(lambda *entry: entry, *vars(table("horizon_ratios")).values())
     return tuple(
-        IrReduction(task, 0.08, h, q, ratio, 3) for task, h, q, ratio in dict.fromkeys(printed)
+        IrReduction(task, 0.08, h, q, ratio, 3) for task, h, q, ratio in dict.fromkeys(entries)
     )
 
 

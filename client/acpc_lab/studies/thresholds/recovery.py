@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import numpy as np
 from acpc.contract import Record
 
 from acpc_lab.plotting import SOFT, hue, marker, panels, zero_line
-from acpc_lab.studies.base import Listing, family_column
+from acpc_lab.studies.figures import Listing, family_column
 from acpc_lab.studies.statistics import SLACK, Interval, Spread, success_intervals
 from acpc_lab.studies.thresholds.sweep import Run, TrainingSweep
 
@@ -20,20 +19,17 @@ if TYPE_CHECKING:
 
 
 class TaskRecovery(Record):
-    """Where a task recovers; means are over its runs.
+    """Where a task recovers; means are over its runs, success is in %.
 
     Attributes:
-        base_success: Success of the unaugmented checkpoint under the shift, in %.
+        base_success: Of the unaugmented checkpoint under the shift; ``clean_success``: clean.
         best_level: Level with the highest mean success under the shift; the lowest of equals.
-        clean_success: Clean success of the unaugmented checkpoint, in %.
         recovered_levels: Levels at which two of three runs meet the success-rate criterion.
-        loss: Points of success that the unaugmented checkpoint loses under the shift, over runs.
-        recovered_clean: Lowest and highest clean success of the recovered augmented levels, in %;
-            None where there is none.
-        clean_rises: At a recovered level clean success is higher, too, by ``clean_gain`` points or
-            more: recovery cannot be attributed to robustness alone.
-        different_label_distance: Median distance of different-label pairs by level; None where a
-            row lacks it.
+        loss: Points that the unaugmented checkpoint loses under the shift, over runs.
+        recovered_clean: Lowest and highest clean success of the recovered augmented levels.
+        clean_rises: One exceeds the unaugmented's by ``clean_gain`` points or more: recovery cannot
+            be attributed to robustness alone.
+        different_label_distance: Median of different-label pairs by level; None: a row lacks it.
     """
 
     task: str
@@ -53,16 +49,13 @@ class TaskRecovery(Record):
 
 
 class RunRecovery(Record):
-    """Which levels of one run meet the success-rate criterion, and what it asks for, in %.
+    """Which levels of one run meet the success-rate criterion; success is by level, in %.
 
     Attributes:
+        required_success: What the criterion asks for under the shift; ``required_clean``: clean.
         loss: Points of success that the unaugmented checkpoint loses under the shift.
-        clean_success: By level, in %.
-        clean_success_sd: Its deviation over evaluation seeds, by level, in points; None where no
-            row has success by seed.
-        success_interval: 95 % interval of success under the shift, by level, in %; None where
-            rows lack episodes.
-        clean_success_interval: Of clean success, likewise.
+        clean_success_sd: Over evaluation seeds, in points; None: no row has success by seed.
+        success_interval: 95 % interval of success under the shift; None: rows lack episodes.
         undecided_levels: Augmented levels whose intervals do not tell whether they meet the
             criterion, its cutoffs taken as they are; none without intervals.
     """
@@ -81,13 +74,11 @@ class RunRecovery(Record):
     undecided_levels: tuple[float, ...]
 
 
-def of_task(task: str, runs: tuple[Run, ...], clean_gain: float) -> TaskRecovery:
+def of_task(task: str, runs: Sequence[Run], clean_gain: float) -> TaskRecovery:
     """Where a task recovers; ``clean_gain`` as in ``ThresholdParameters``."""
     levels = runs[0].rows.level
-    noisy = np.mean([run.rows.success_noisy for run in runs], axis=0)
-    clean = np.mean([run.clean for run in runs], axis=0)
-    ir_rel = np.mean([run.ir_rel for run in runs], axis=0)
-    sr = np.mean([run.rows.sr for run in runs], axis=0)
+    by_run = [(x.rows.success_noisy, x.clean, x.ir_rel, x.rows.sr) for x in runs]
+    noisy, clean, ir_rel, sr = np.mean(by_run, axis=0)
     apart = np.mean([run.rows.different_label_distance for run in runs], axis=0)
     best = int(np.argmax(noisy >= noisy.max() - SLACK))
     wanted = math.ceil(2 * len(runs) / 3)  # two of three
@@ -118,8 +109,10 @@ def of_run(run: Run) -> RunRecovery:
     clean = success_intervals(run.clean, run.rows.episodes)
     undecided = np.zeros(len(levels), dtype=bool)
     if noisy is not None and clean is not None:
-        ends = zip(noisy[1:], clean[1:], strict=True)
-        undecided[1:] = [_is_undecided(both, run.required) for both in ends]
+        cutoffs = np.reshape(run.required, (2, 1, 1)) - SLACK
+        each = np.array([noisy, clean]) >= cutoffs
+        reached = each[0] & each[1]  # (levels, ends)
+        undecided = ~reached[:, 0] & reached[:, 1] & (levels > 0)  # both rates may, but need not
     return RunRecovery(
         task=run.task,
         run=run.run,
@@ -136,31 +129,22 @@ def of_run(run: Run) -> RunRecovery:
     )
 
 
-def _is_undecided(intervals: tuple[Interval, Interval], required: tuple[float, float]) -> bool:
-    """Whether two rates may, but need not, both reach what is required."""
-    pairs = [(at, cutoff - SLACK) for at, cutoff in zip(intervals, required, strict=True)]
-    possible = all(high >= cutoff for (_, high), cutoff in pairs)
-    return possible and not all(low >= cutoff for (low, _), cutoff in pairs)
-
-
 def shown(
     tasks: Sequence[TaskRecovery], runs: Sequence[RunRecovery], levels: Sequence[float]
 ) -> Iterator[str | Listing]:
     """Lists where tasks recover and what else changes, for the terminal."""
-    yield Listing(
-        tasks,
-        (
-            *family_column(tasks),
-            ("task", "task"),
-            ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
-            ("loses", lambda task: task.loss.shown()),
-            ("best", lambda task: f"{task.best_success:.1f}%"),
-            ("at", "best_level", "g"),
-            ("relative IR", "best_ir_rel", ".2f"),
-            ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
-            ("recovered levels", lambda task: _ranges(task.recovered_levels, levels)),
-        ),
+    columns = (
+        *family_column(tasks),
+        ("task", "task"),
+        ("unaugmented", lambda task: f"{task.base_success:.1f}%"),
+        ("loses", lambda task: task.loss.shown()),
+        ("best", lambda task: f"{task.best_success:.1f}%"),
+        ("at", "best_level", "g"),
+        ("relative IR", "best_ir_rel", ".2f"),
+        ("SR", lambda task: f"{task.base_sr:.2f} -> {task.best_sr:.2f}"),
+        ("recovered levels", lambda task: _ranges(task.recovered_levels, levels)),
     )
+    yield Listing(tasks, columns)
     yield "loses: points of success under the shift, unaugmented, over runs"
     for task in tasks:
         if task.clean_rises and task.recovered_clean is not None:
@@ -176,12 +160,12 @@ def shown(
         yield f"95 % intervals of success leave open whether {of} meet the criterion"
     held = [task for task in tasks if task.different_label_distance is not None]
     if held:
-
-        def distance(place: int, level: float) -> tuple[Any, ...]:
-            return f"{level:g}", lambda task: task.different_label_distance[place], ".3g"
-
         title = ("different-label distance", lambda task: of_family(task, task.task))
-        yield Listing(held, (title, *itertools.starmap(distance, enumerate(levels))))
+        distances = (
+            (f"{level:g}", lambda task, at=at: task.different_label_distance[at], ".3g")
+            for at, level in enumerate(levels)
+        )
+        yield Listing(held, (title, *distances))
 
 
 def of_family(item: Any, name: str) -> str:  # noqa: ANN401 - a record with a family
@@ -206,10 +190,8 @@ def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
     half = min(np.diff(held.levels)) / 2
     shade: dict[str, Any] = {"color": hue(2), "alpha": 0.12, "linewidth": 0}
     for column, (task, runs) in enumerate(tasks.items()):
-        noisy = np.stack([run.rows.success_noisy for run in runs])
-        ir_rel = np.stack([run.ir_rel for run in runs])
         recovered = of_task(task, runs, 0.0).recovered_levels
-        by_row = noisy, ir_rel, np.stack([run.rows.sr for run in runs])
+        by_row = np.stack([(x.rows.success_noisy, x.ir_rel, x.rows.sr) for x in runs], axis=1)
         for row, (axis, values) in enumerate(zip(axes[column::columns], by_row, strict=True)):
             for level in recovered:
                 axis.axvspan(level - half, level + half, **shade)
@@ -217,7 +199,7 @@ def curves(held: TrainingSweep, t_ir: float, t_sr: float) -> Figure:
             axis.plot(held.levels, mean, color=hue(row), marker=marker(0), markersize=3)
         success, ir, sr = axes[column::columns]
         success.set_title(task)
-        mean = noisy.mean(axis=0)
+        noisy, mean = by_row[0], by_row[0].mean(axis=0)
         reach = np.stack([mean - noisy.min(axis=0), noisy.max(axis=0) - mean])
         success.errorbar(held.levels, mean, reach, color=hue(0), linewidth=0, elinewidth=0.8)
         clean = float(np.mean([run.clean[0] for run in runs]))

@@ -2,30 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from itertools import chain, combinations, product
 from statistics import mean
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-from acpc.contract import bounded
 from acpc_client import SelectionStep
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Parameters, by_reading
-from acpc_lab.studies.statistics import Confusion, Mask, mean_defined
-from acpc_lab.studies.thresholds.sweep import (
-    Run,
-    SweepRows,
-    TrainingSweep,
-    read_training_sweep,
-)
+from acpc_lab.studies.statistics import Confusion, Mask, as_float, mean_defined
+from acpc_lab.studies.thresholds.sweep import PAST, Run, ThresholdParameters, TrainingSweep
 
 MAX_TASKS = 10
-PAST = "past"
 
 
 class ThresholdPair(NamedTuple):
@@ -35,68 +26,9 @@ class ThresholdPair(NamedTuple):
     sr: float
 
 
-class ThresholdParameters(Parameters):
-    """The search, section "Threshold grids" in the paper.
-
-    Attributes:
-        ir_grid: Thresholds of relative IR to try.
-        sr_grid: Thresholds of SR to try.
-        recovery: Share of the possible improvement that counts as recovered.
-        clean_loss: Points of clean success that may be lost.
-        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
-            checkpoint's where recovery is not robustness alone.
-        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
-            the two below where they are None.
-        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
-            accepted below the first recovered level, and recovered but rejected (the released
-            code). In a run that recovers nowhere no checkpoint is early.
-        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
-            paper does not say), or a distance in units of the level, in which all onsets then
-            differ (the released code: 1.0).
-    """
-
-    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
-    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
-    recovery: float = bounded(0.8, gt=0, le=1)
-    clean_loss: float = bounded(5.0, ge=0)
-    clean_gain: float = bounded(5.0, gt=0)
-    reading: str = "paper"
-    ties: str | None = by_reading(paper="runs", released="checkpoints")
-    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
-
-    def check_rules(self) -> None:
-        """A grid holds something, and a distance is positive."""
-        for name in ("ir_grid", "sr_grid"):
-            if not getattr(self, name):
-                raise ArgumentError(name, "is empty, wanted at least one number")
-        given = self.no_onset
-        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
-            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
-
-    def onset(self, run: Run, passed: Mask) -> Fraction:
-        """From the first recovered level to the first accepted one; negative: accepted early."""
-        first, wanted, past = _first(passed), _first(run.recovered), len(passed)
-        if self.no_onset == PAST:
-            return Fraction(first - wanted)
-        if past in (first, wanted):
-            return Fraction(str(self.no_onset)) * ((first == past) - (wanted == past))
-        levels = run.rows.level.tolist()
-        return Fraction(str(levels[first])) - Fraction(str(levels[wanted]))  # as written
-
-    def sweep(self, rows: SweepRows) -> TrainingSweep:
-        """The sweep behind the rows, with what counts as recovered."""
-        return read_training_sweep(rows, recovery=self.recovery, clean_loss=self.clean_loss)
-
-
 @dataclass(frozen=True)
 class Judgement:
-    """How the screen does on one task and run.
-
-    Attributes:
-        onset: As ``ThresholdParameters.onset``.
-        early: Runs (this one or none) or checkpoints that are accepted early; no checkpoint of a
-            run that recovers nowhere.
-    """
+    """How the screen does on a task and run; ``ThresholdParameters.ties`` says what is counted."""
 
     onset: Fraction
     agreement: Confusion
@@ -106,18 +38,14 @@ class Judgement:
 
 @dataclass(frozen=True)
 class Agreement:
-    """Averages: over the runs of a task, or over tasks that weigh alike.
+    """Averages over the runs of a task, or over tasks that weigh alike; of |onset| the largest too.
 
-    Attributes:
-        mismatch: Mean of |onset|.
-        worst: Largest |onset| of any run.
-        balanced_accuracy: Of the nine checkpoints of each run, averaged.
-        precision: Averaged over the runs that accept anything; None when none does.
-        recall: Averaged over the runs in which anything is recovered; None when none is.
+    Precision is averaged over the runs that accept anything, recall over those in which anything is
+    recovered; None when there is none.
     """
 
     mismatch: Fraction
-    worst: Fraction
+    worst_mismatch: Fraction
     balanced_accuracy: Fraction
     precision: Fraction | None
     recall: Fraction | None
@@ -125,9 +53,10 @@ class Agreement:
     @classmethod
     def of_runs(cls, judgements: Sequence[Judgement]) -> Agreement:
         """A task, from its runs."""
+        found = ((abs(item.onset), item.agreement) for item in judgements)
         return cls.of_tasks(
-            cls(step, step, found.balanced_accuracy, found.precision, found.recall)
-            for step, found in ((abs(item.onset), item.agreement) for item in judgements)
+            cls(step, step, seen.balanced_accuracy, seen.precision, seen.recall)
+            for step, seen in found
         )
 
     @classmethod
@@ -136,29 +65,43 @@ class Agreement:
         items = list(tasks)
         return cls(
             mean([item.mismatch for item in items]),
-            max(item.worst for item in items),
+            max(item.worst_mismatch for item in items),
             mean([item.balanced_accuracy for item in items]),
             mean_defined([item.precision for item in items]),
             mean_defined([item.recall for item in items]),
         )
 
+    def to_floats(self) -> dict[str, Any]:
+        """The nearest float64 of each average."""
+        return {name: as_float(value) for name, value in vars(self).items()}
+
 
 def accepted(run: Run, thresholds: ThresholdPair) -> Mask:
     """Levels that pass the screen: relative IR at most t_IR and SR at least t_SR."""
-    passed: Mask = (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
-    return passed
+    return (run.ir_rel <= thresholds.ir) & (run.rows.sr >= thresholds.sr)
 
 
 def judge(run: Run, thresholds: ThresholdPair, parameters: ThresholdParameters) -> Judgement:
     """The screen on one task and run."""
     passed = accepted(run, thresholds)
-    onset = parameters.onset(run, passed)
+    onset = _onset(run, passed, parameters.no_onset)
     early, late = int(onset < 0), int(onset > 0)
     if parameters.ties == "checkpoints":
         before = np.arange(len(passed)) < _first(run.recovered)
         early = int((passed & before).sum()) if run.recovered.any() else 0
         late = int((run.recovered & ~passed).sum())
     return Judgement(onset, Confusion.of(passed, run.recovered), early, late)
+
+
+def _onset(run: Run, passed: Mask, no_onset: str | float | None) -> Fraction:
+    """From the first recovered level to the first accepted one; negative: accepted early."""
+    first, wanted, past = _first(passed), _first(run.recovered), len(passed)
+    if no_onset == PAST:
+        return Fraction(first - wanted)
+    if past in (first, wanted):
+        return Fraction(str(no_onset)) * ((first == past) - (wanted == past))
+    levels = run.rows.level.tolist()
+    return Fraction(str(levels[first])) - Fraction(str(levels[wanted]))  # as written
 
 
 def _first(mask: Mask) -> int:
@@ -178,18 +121,17 @@ def judge_grid(family: str, sweep: TrainingSweep, parameters: ThresholdParameter
     if not 2 <= len(tasks) <= MAX_TASKS:
         of = f" of family {family}" if family else ""
         raise ArgumentError("task", f"found {len(tasks)} tasks{of}, wanted 2 to {MAX_TASKS}")
-    grid = itertools.product(parameters.ir_grid, parameters.sr_grid)
+    grid = (ThresholdPair(*pair) for pair in product(parameters.ir_grid, parameters.sr_grid))
     return {
         pair: {task: [judge(run, pair, parameters) for run in runs] for task, runs in tasks.items()}
-        for pair in itertools.starmap(ThresholdPair, grid)
+        for pair in grid
     }
 
 
 def sources(tasks: Sequence[str]) -> list[tuple[str, ...]]:
     """Every nonempty proper subset, small ones first: 14 of four tasks."""
-    return [
-        subset for size in range(1, len(tasks)) for subset in itertools.combinations(tasks, size)
-    ]
+    sizes = range(1, len(tasks))
+    return list(chain.from_iterable(combinations(tasks, size) for size in sizes))
 
 
 _CRITERIA = {
@@ -203,15 +145,10 @@ _CRITERIA = {
 """What decides, in order, and the sign by which the smallest value is the best."""
 
 
-def select(judged: Judged, source: Iterable[str]) -> ThresholdPair:
-    """Picks the best pair on the source tasks, section "Threshold grids" in the paper."""
-    return narrowed(judged, list(source))[0]
-
-
 def narrowed(
     judged: Judged, tasks: Sequence[str]
 ) -> tuple[ThresholdPair, tuple[SelectionStep, ...]]:
-    """Applies criterion after criterion until one pair is left; returns it and the steps."""
+    """The best pair on some tasks, by one criterion after the other; section "Threshold grids"."""
     ranks: dict[ThresholdPair, tuple[Fraction | float, ...]] = {}
     for pair, judgements in judged.items():
         seen, early, late = agreement_on(judgements, tasks)

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
-from acpc.contract import Record, cell
+from acpc.contract import Record, cell, columns_of
 from acpc_client import CalibratedThresholds, CalibrationScore
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import Evidence, Listing, Study, family_column
-from acpc_lab.studies.figures import by_row
-from acpc_lab.studies.statistics import as_float, mean_defined, records
+from acpc_lab.studies.base import Evidence, Figures, Study
+from acpc_lab.studies.figures import AGREEMENT, Listing, by_row, family_column
+from acpc_lab.studies.statistics import mean_defined, records
 from acpc_lab.studies.thresholds import recovery, selection
 from acpc_lab.studies.thresholds.recovery import RunRecovery, TaskRecovery, of_family
-from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair, ThresholdParameters
-from acpc_lab.studies.thresholds.sweep import SweepRows, TrainingSweep
+from acpc_lab.studies.thresholds.selection import Judged, ThresholdPair
+from acpc_lab.studies.thresholds.sweep import (
+    PAST,
+    Run,
+    SweepRows,
+    ThresholdParameters,
+    read_training_sweep,
+)
 from acpc_lab.tables import Arrays
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 class Split(Record):
@@ -29,10 +31,8 @@ class Split(Record):
 
     Attributes:
         source_mismatch: Mean onset mismatch on the source tasks, in the summary's ``onset_unit``.
-        source_early: Source runs whose first accepted level comes before the first recovered one;
-            or source checkpoints that are accepted before it, as ``ties`` says.
-        source_late: Source runs whose first accepted level comes after it; or source checkpoints
-            that are recovered and rejected.
+        source_early: Source runs or checkpoints that are accepted early, as ``ties`` says.
+        source_late: Those that are accepted late, or recovered and rejected.
         precision: None when the screen accepts nothing in any test run.
         recall: None when nothing is recovered in any test run.
     """
@@ -67,12 +67,7 @@ class SplitMean(Record):
 
 
 class Choice(Record):
-    """A pair of thresholds that some split chose.
-
-    Attributes:
-        rows_below_ir: Checkpoints of the family whose relative IR passes.
-        rows_accepted: Checkpoints of the family that pass both.
-    """
+    """A pair of thresholds that some split chose, and the family's checkpoints that pass it."""
 
     t_ir: float
     t_sr: float
@@ -83,12 +78,7 @@ class Choice(Record):
 
 
 class FamilyMean(Record):
-    """Averages over the splits of one model family.
-
-    Attributes:
-        single_source: Over the splits with one source task.
-        several_sources: Over the splits with more; None with two tasks.
-    """
+    """Averages over the splits of one model family; two tasks have none of several sources."""
 
     family: str
     single_source: SplitMean
@@ -96,13 +86,10 @@ class FamilyMean(Record):
 
 
 class ThresholdSummary(Record):
-    """The answer of the threshold study.
-
-    Thresholds are chosen in each model family by itself; rows that name none are one family.
+    """The answer of the threshold study, in each model family by itself.
 
     Attributes:
         choices: Most frequent first, family by family.
-        families: Averages over the splits of each family.
         onset_unit: Of mismatches: ``"grid steps"``, or ``"levels"``, differences of levels.
     """
 
@@ -122,7 +109,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
     Averages and ties are decided exactly. Raises ArgumentError: A family has one task only, or too
     many, or a run lacks a level.
     """
-    sweep = parameters.sweep(rows)
+    sweep = read_training_sweep(rows, parameters)
     tasks: list[TaskRecovery] = []
     splits: list[Split] = []
     choices: list[Choice] = []
@@ -135,7 +122,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         means.append(FamilyMean(family, single, mean_of(several) if several else None))
         tasks += [recovery.of_task(k, runs, parameters.clean_gain) for k, runs in by_task.items()]
         splits += mine
-        choices += _choices(family, mine, held)
+        choices += _choices(family, mine, held.runs)
     return ThresholdSummary(
         checkpoints=len(rows),
         levels=sweep.levels,
@@ -144,7 +131,7 @@ def summarise(rows: SweepRows, parameters: ThresholdParameters, arrays: Arrays) 
         splits=tuple(splits),
         choices=tuple(choices),
         families=tuple(means),
-        onset_unit="grid steps" if parameters.no_onset == selection.PAST else "levels",
+        onset_unit="grid steps" if parameters.no_onset == PAST else "levels",
     )
 
 
@@ -156,7 +143,7 @@ def calibrated(
     ``family`` may be left out where the rows have one only. Raises ArgumentError: As ``summarise``;
     or the rows have no such family, or several.
     """
-    families = parameters.sweep(rows).by_family()
+    families = read_training_sweep(rows, parameters).by_family()
     if family not in families and (family or len(families) > 1):
         wanted = f"wanted one of {', '.join(filter(None, families)) or 'none: rows name none'}"
         raise ArgumentError("family", f"found {family or 'none'}, {wanted}")
@@ -166,7 +153,7 @@ def calibrated(
     chosen, steps = selection.narrowed(judged, tasks)
     held = rows.where(rows.family == name)
     kept = [getattr(held, field.name) for field in dataclasses.fields(CalibrationScore)]
-    splits = [selection.select(judged, source) for source in selection.sources(tasks)]
+    splits = [selection.narrowed(judged, source)[0] for source in selection.sources(tasks)]
     return CalibratedThresholds(
         ir=chosen.ir,
         sr=chosen.sr,
@@ -194,7 +181,7 @@ def _edges(chosen: ThresholdPair, parameters: ThresholdParameters) -> Iterator[s
 
 
 def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
-    chosen = selection.select(judged, source)
+    chosen = selection.narrowed(judged, source)[0]
     test = tuple(task for task in judged[chosen] if task not in source)
     seen, early, late = selection.agreement_on(judged[chosen], source)
     unseen, _, _ = selection.agreement_on(judged[chosen], test)
@@ -207,66 +194,50 @@ def _split(family: str, source: tuple[str, ...], judged: Judged) -> Split:
         source_early=early,
         source_late=late,
         source_balanced_accuracy=float(seen.balanced_accuracy),
-        balanced_accuracy=float(unseen.balanced_accuracy),
-        precision=as_float(unseen.precision),
-        recall=as_float(unseen.recall),
-        mismatch=float(unseen.mismatch),
-        worst_mismatch=float(unseen.worst),
+        **unseen.to_floats(),
         family=family,
     )
 
 
 def mean_of(splits: Sequence[Split]) -> SplitMean:
     """Plain averages over splits; precision and recall over the splits that have them."""
-    accuracies = [split.balanced_accuracy for split in splits]
+    names = ("balanced_accuracy", "precision", "recall", "mismatch", "worst_mismatch")
+    accuracies, precisions, recalls, mismatches, worst = columns_of(splits, *names).values()
     return SplitMean(
         splits=len(splits),
         balanced_accuracy=sum(accuracies) / len(splits),
         lowest_balanced_accuracy=min(accuracies),
         highest_balanced_accuracy=max(accuracies),
-        precision=mean_defined([split.precision for split in splits]),
-        recall=mean_defined([split.recall for split in splits]),
-        mismatch=sum(split.mismatch for split in splits) / len(splits),
-        worst_mismatch=max(split.worst_mismatch for split in splits),
+        precision=mean_defined(precisions),
+        recall=mean_defined(recalls),
+        mismatch=sum(mismatches) / len(splits),
+        worst_mismatch=max(worst),
     )
 
 
-def _choices(family: str, splits: Sequence[Split], sweep: TrainingSweep) -> list[Choice]:
-    chosen = [ThresholdPair(split.t_ir, split.t_sr) for split in splits]
-    return [
-        Choice(
-            t_ir=pair.ir,
-            t_sr=pair.sr,
-            splits=chosen.count(pair),
-            rows_below_ir=sum(int((run.ir_rel <= pair.ir).sum()) for run in sweep.runs),
-            rows_accepted=sum(int(selection.accepted(run, pair).sum()) for run in sweep.runs),
-            family=family,
-        )
-        for pair in sorted(set(chosen), key=lambda pair: (-chosen.count(pair), pair))
-    ]
+def _choices(family: str, splits: Sequence[Split], runs: Sequence[Run]) -> list[Choice]:
+    chosen = Counter(ThresholdPair(split.t_ir, split.t_sr) for split in splits)
+    choices = []
+    for pair, times in sorted(chosen.items(), key=lambda item: (-item[1], item[0])):
+        below = sum(int((run.ir_rel <= pair.ir).sum()) for run in runs)
+        accepted = sum(int(selection.accepted(run, pair).sum()) for run in runs)
+        choices.append(Choice(*pair, times, below, accepted, family))
+    return choices
 
 
 SPLIT = (
     ("chosen on", lambda split: " + ".join(split.source)),
     ("t_IR", "t_ir", "g"),
     ("t_SR", "t_sr", "g"),
-    ("BA", "balanced_accuracy", ".3f"),
-    ("precision", "precision", ".3f"),
-    ("recall", "recall", ".3f"),
+    *AGREEMENT,
 )
 
 
 def shown(summary: ThresholdSummary) -> Iterator[str | Listing]:
     """Lists where tasks recover, what each split chose, and the averages."""
     yield from recovery.shown(summary.tasks, summary.runs, summary.levels)
-    yield Listing(
-        summary.splits,
-        (
-            *family_column(summary.splits),
-            *SPLIT,
-            ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}"),
-        ),
-    )
+    onset = ("onset off by, worst", lambda s: f"{s.mismatch:.2g}, {s.worst_mismatch:g}")
+    yield Listing(summary.splits, (*family_column(summary.splits), *SPLIT, onset))
     if summary.onset_unit == "levels":
         yield "onsets differ by levels, not by steps of the grid"
     for mean in summary.families:
@@ -293,22 +264,23 @@ def _mean(name: str, mean: SplitMean) -> str:
     )
 
 
-def draw(evidence: Evidence) -> Mapping[str, Figure]:
+def draw(evidence: Evidence) -> Figures:
     """The sweep with the commonest thresholds, and the splits, of each family."""
     summary, figures = evidence.summary, {}
-    for family, held in evidence.parameters.sweep(evidence.rows).by_family().items():
+    sweep = read_training_sweep(evidence.rows, evidence.parameters)
+    for family, held in sweep.by_family().items():
         mine = [split for split in summary.splits if split.family == family]
         commonest = next(choice for choice in summary.choices if choice.family == family)
         suffix = f"-{family}" if len(summary.families) > 1 else ""
         figures[f"sweep{suffix}"] = recovery.curves(held, commonest.t_ir, commonest.t_sr)
-        figures[f"splits{suffix}"] = splits(mine)
+        figures[f"splits{suffix}"] = by_row(splits(mine))
     return figures
 
 
-def splits(held: Sequence[Split]) -> Figure:
+def splits(held: Sequence[Split]) -> Listing:
     """A row per split, with its thresholds: how the screen does on the other tasks."""
     onset = (("onset off by", "mismatch"), ("at worst", "worst_mismatch"))
-    return by_row(Listing(held, (*SPLIT, *onset), named=3))
+    return Listing(held, (*SPLIT, *onset), named=3)
 
 
 STUDY = Study(
@@ -316,7 +288,6 @@ STUDY = Study(
     "Do thresholds chosen on some tasks find the recovered checkpoints of others?",
     summarise,
     shown,
-    draw,
     "one source task: BA 0.855 (0.723 to 0.913); several: BA 0.900, precision 0.913, "
     "recall 0.953, worst onset mismatch 1",
     (
@@ -329,4 +300,5 @@ STUDY = Study(
     "visual shift. With a column `family` it does so in each model family by itself. With "
     "`--thresholds` it also writes the pair that does best on all tasks, for checkpoints that come "
     "later: `thresholds: FILE` in the protocol of a score.",
+    draw=draw,
 )

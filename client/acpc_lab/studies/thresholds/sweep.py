@@ -2,52 +2,85 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
-from typing import Annotated
 
 import numpy as np
+from acpc.contract import bounded
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.studies.base import LevelRows
-from acpc_lab.studies.statistics import SLACK, CleanSeeds, Episodes, Mask, clean_success
-from acpc_lab.tables import Column, Numbers, Texts, groups
+from acpc_lab.studies.base import LevelRows, Parameters, by_reading
+from acpc_lab.studies.statistics import CLEAN_SEEDS, EPISODES, SLACK, Mask, clean_success, grouped
+from acpc_lab.tables import Numbers, Texts, column, optional
+
+PAST = "past"
 
 
 class SweepRows(LevelRows):
     """A row per checkpoint of a training sweep, under one visual shift."""
 
-    ir_raw: Annotated[Numbers, Column("raw IR; either this or ir_rel", low=0, optional=True)]
-    ir_rel: Annotated[Numbers, Column("IR relative to level 0 of the run", low=0, optional=True)]
-    sr: Annotated[Numbers, Column("separation rate", low=0, high=1)]
-    success_noisy: Annotated[Numbers, Column("success under the shift, in %", low=0, high=100)]
-    success_clean: Annotated[
-        Numbers,
-        Column("success on clean views, in %; or success_clean_seeds", 0, 100, optional=True),
-    ]
-    success_clean_seeds: CleanSeeds
-    different_label_distance: Annotated[
-        Numbers, Column("median distance of different-label pairs", low=0, optional=True)
-    ]
-    family: Annotated[Texts, Column("model family; thresholds are chosen in each", optional=True)]
-    episodes: Episodes
-    checkpoint_digest: Annotated[
-        Texts, Column("these four of the score's receipt, kept with thresholds", optional=True)
-    ]
-    anchors_digest: Annotated[Texts, Column("of the anchors", optional=True)]
-    perturbation_digest: Annotated[Texts, Column("of shift, draws and seed", optional=True)]
-    parameters_digest: Annotated[Texts, Column("of the protocol", optional=True)]
+    ir_raw: Numbers = optional("raw IR; either this or ir_rel", low=0)
+    ir_rel: Numbers = optional("IR relative to level 0 of the run", low=0)
+    sr: Numbers = column("separation rate", 0, 1)
+    success_noisy: Numbers = column("success under the shift, in %", 0, 100)
+    success_clean: Numbers = optional(
+        "success on clean views, in %; or success_clean_seeds", 0, 100
+    )
+    success_clean_seeds: Texts = optional(CLEAN_SEEDS)
+    different_label_distance: Numbers = optional("median distance of different-label pairs", low=0)
+    family: Texts = optional("model family; thresholds are chosen in each")
+    episodes: Numbers = optional(EPISODES, low=1)
+    checkpoint_digest: Texts = optional("these four of the score's receipt, kept with thresholds")
+    anchors_digest: Texts = optional("of the anchors")
+    perturbation_digest: Texts = optional("of shift, draws and seed")
+    parameters_digest: Texts = optional("of the protocol")
+
+
+class ThresholdParameters(Parameters):
+    """The search, section "Threshold grids" in the paper.
+
+    Attributes:
+        ir_grid: Thresholds of relative IR to try.
+        sr_grid: Thresholds of SR to try.
+        recovery: Share of the possible improvement that counts as recovered.
+        clean_loss: Points of clean success that may be lost.
+        clean_gain: Points by which clean success of a recovered level exceeds the unaugmented
+            checkpoint's where recovery is not robustness alone.
+        reading: Reading of the protocol: the paper's letter, or the authors' released code; decides
+            the two below where they are None.
+        ties: What early and late acceptances count: ``runs`` (the paper), or ``checkpoints``
+            accepted below the first recovered level, and recovered but rejected (the released
+            code). In a run that recovers nowhere no checkpoint is early.
+        no_onset: What a missing onset counts: ``past``, one grid step past the last level (the
+            paper does not say), or a distance in units of the level, in which all onsets then
+            differ (the released code: 1.0).
+    """
+
+    ir_grid: tuple[float, ...] = bounded((0.05, 0.075, 0.10, 0.15, 0.20, 0.30), gt=0)
+    sr_grid: tuple[float, ...] = bounded((0.80, 0.85, 0.90, 0.95), gt=0, le=1)
+    recovery: float = bounded(0.8, gt=0, le=1)
+    clean_loss: float = bounded(5.0, ge=0)
+    clean_gain: float = bounded(5.0, gt=0)
+    reading: str = "paper"
+    ties: str | None = by_reading(paper="runs", released="checkpoints")
+    no_onset: str | float | None = by_reading(paper=PAST, released=1.0)
+
+    def check_rules(self) -> None:
+        """A grid holds something, and a distance is positive."""
+        for name in ("ir_grid", "sr_grid"):
+            if not getattr(self, name):
+                raise ArgumentError(name, "is empty, wanted at least one number")
+        given = self.no_onset
+        if given not in (None, PAST) and (isinstance(given, str) or not 0 < given < math.inf):
+            raise ArgumentError("no_onset", f"found {given!r}, wanted {PAST} or a positive number")
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One task and training run; arrays over the levels of the sweep.
+    """One task and training run; arrays over the levels of the sweep, success in %.
 
-    Attributes:
-        rows: Of its checkpoints, in the order of the levels.
-        ir_rel: Relative IR.
-        clean: Clean success in %, the mean over evaluation seeds where these are given.
-        clean_sd: Its deviation over evaluation seeds; NaN where these are not given.
-        required: Success under the shift and on clean views that the criterion asks for, in %.
+    Clean success is the mean over evaluation seeds where these are given, which alone have
+    ``clean_sd``. ``required`` is what the criterion asks for, under the shift and on clean views.
     """
 
     family: str
@@ -75,44 +108,29 @@ class TrainingSweep:
 
     def by_family(self) -> dict[str, TrainingSweep]:
         """The sweep of each model family."""
-        return {name: TrainingSweep(self.levels, runs) for name, runs in self._by("family").items()}
+        held = grouped(self.runs, "family")
+        return {name: TrainingSweep(self.levels, tuple(runs)) for (name,), runs in held.items()}
 
-    def by_task(self) -> dict[str, tuple[Run, ...]]:
+    def by_task(self) -> dict[str, list[Run]]:
         """The runs of each task; of a sweep of one family."""
-        return self._by("task")
-
-    def _by(self, name: str) -> dict[str, tuple[Run, ...]]:
-        keyed = groups(getattr(run, name) for run in self.runs)
-        return {value: tuple(self.runs[i] for i in held) for (value,), held in keyed.items()}
+        return {name: runs for (name,), runs in grouped(self.runs, "task").items()}
 
 
-def required_success(
-    noisy: Numbers, clean: Numbers, *, recovery: float, clean_loss: float
-) -> tuple[float, float]:
-    """Success under the shift and on clean views that the paper's criterion asks for, in %.
+def criterion(
+    noisy: Numbers, clean: Numbers, parameters: ThresholdParameters
+) -> tuple[tuple[float, float], Mask]:
+    """What the paper's success-rate criterion asks for in a run, and which checkpoints meet it.
 
-    P_base + recovery (P_best - P_base), and that of the unaugmented checkpoint less ``clean_loss``.
-
-    Args:
-        noisy: Success under the shift by level, the unaugmented checkpoint first, in %.
-        clean: Success on clean observations, likewise.
-        recovery: Share of the improvement from the unaugmented to the best checkpoint.
-        clean_loss: Points of clean success that may be lost against the unaugmented checkpoint.
+    It asks for P_base + ``recovery`` (P_best - P_base) under the shift, and on clean views for that
+    of the unaugmented checkpoint, the first, less ``clean_loss`` points; all in %. The unaugmented
+    checkpoint meets it only when no checkpoint of the run does better.
     """
-    wanted = noisy[0] + recovery * (noisy.max() - noisy[0])
-    return float(wanted), float(clean[0] - clean_loss)
+    wanted = float(noisy[0] + parameters.recovery * (noisy.max() - noisy[0]))
+    kept = float(clean[0] - parameters.clean_loss)
+    return (wanted, kept), (noisy >= wanted - SLACK) & (clean >= kept - SLACK)
 
 
-def meets_criterion(noisy: Numbers, clean: Numbers, required: tuple[float, float]) -> Mask:
-    """Which checkpoints of a run have the success that is required on both kinds of views.
-
-    The unaugmented checkpoint does only when no checkpoint of the run does better.
-    """
-    met: Mask = (noisy >= required[0] - SLACK) & (clean >= required[1] - SLACK)
-    return met
-
-
-def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) -> TrainingSweep:
+def read_training_sweep(rows: SweepRows, parameters: ThresholdParameters) -> TrainingSweep:
     """The sweep behind the rows.
 
     Raises ArgumentError: A run lacks a level, has one twice, or has no unaugmented reference.
@@ -130,36 +148,29 @@ def read_training_sweep(rows: SweepRows, *, recovery: float, clean_loss: float) 
             if (times := int((cell.level == level).sum())) != 1:
                 why = "wanted 1: onset is counted in steps of a grid that all runs share"
                 raise ArgumentError("level", f"{title} has {times} rows of level {level:g}, {why}")
-        clean, clean_sd = _clean_success(title, cell)
-        noisy = cell.success_noisy
-        required = required_success(noisy, clean, recovery=recovery, clean_loss=clean_loss)
-        recovered = meets_criterion(noisy, clean, required)
-        measured = (_relative_ir(title, cell), clean, clean_sd, required, recovered)
+        try:
+            clean, clean_sd = clean_success(cell.success_clean, cell.success_clean_seeds)
+            if np.isnan(clean).any():
+                wrong = "is missing; give it, or success_clean_seeds, in all rows"
+                raise ArgumentError("success_clean", wrong)
+            ir_rel = _relative_ir(cell.ir_raw, cell.ir_rel)
+        except ArgumentError as error:
+            raise ArgumentError(error.field, f"{title}: {error.description}") from error
+        required, recovered = criterion(cell.success_noisy, clean, parameters)
+        measured = (ir_rel, clean, clean_sd, required, recovered)
         runs.append(Run(family, task, run, cell, *measured))
     return TrainingSweep(tuple(levels.tolist()), tuple(runs))
 
 
-def _clean_success(cell: str, rows: SweepRows) -> tuple[Numbers, Numbers]:
-    try:
-        found = clean_success(rows.success_clean, rows.success_clean_seeds)
-    except ArgumentError as error:
-        raise ArgumentError(error.field, f"{cell}: {error.description}") from error
-    if np.isnan(found[0]).any():
-        wrong = f"{cell}: is missing; give it, or success_clean_seeds, in all rows"
-        raise ArgumentError("success_clean", wrong)
-    return found
-
-
-def _relative_ir(cell: str, rows: SweepRows) -> Numbers:
+def _relative_ir(raw: Numbers, relative: Numbers) -> Numbers:
     """Eq. ir-relative in the paper, or what the rows hold already."""
-    raw, relative = np.isfinite(rows.ir_raw), np.isfinite(rows.ir_rel)
-    if raw.all() and not relative.any():
-        if rows.ir_raw[0] == 0:
-            raise ArgumentError("ir_raw", f"{cell}: is 0 at level 0, so relative IR has no value")
-        return np.asarray(rows.ir_raw / rows.ir_raw[0])
-    if not relative.all() or raw.any():
-        raise ArgumentError("ir_rel", f"{cell}: wanted ir_raw in all rows or ir_rel in all rows")
-    if abs(rows.ir_rel[0] - 1) > 1e-6:
-        wrong = f"{cell}: found {rows.ir_rel[0]:g} at level 0, wanted 1: it is the reference"
+    if np.isfinite(raw).all() and not np.isfinite(relative).any():
+        if raw[0] == 0:
+            raise ArgumentError("ir_raw", "is 0 at level 0, so relative IR has no value")
+        return np.asarray(raw / raw[0])
+    if not np.isfinite(relative).all() or np.isfinite(raw).any():
+        raise ArgumentError("ir_rel", "wanted ir_raw in all rows or ir_rel in all rows")
+    if abs(relative[0] - 1) > 1e-6:
+        wrong = f"found {relative[0]:g} at level 0, wanted 1: it is the reference"
         raise ArgumentError("ir_rel", wrong)
-    return rows.ir_rel
+    return relative
