@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
@@ -24,11 +23,18 @@ from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Keys, given, group
+from acpc_lab.cli.command import (
+    Command,
+    Keys,
+    ProtocolOption,
+    given,
+    group,
+    keys_of,
+    read_protocol,
+)
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import counted
-from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
-from acpc_lab.cli.render import DIGITS
+from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, interruptible
 from acpc_lab.tables import Quantity, load_anchors, load_views
 
 app = group(
@@ -41,10 +47,6 @@ def mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
     return f"{item.size_bytes / 2**20:.1f}"
 
 
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.date().isoformat()
-
-
 def _drawn(item: AnchorSet) -> str:
     """How it was drawn from a dataset; empty for one of arrays."""
     source = item.source
@@ -52,27 +54,23 @@ def _drawn(item: AnchorSet) -> str:
     return f"{source.dataset}, task {source.task}, seed {source.seed}{each}" if source else ""
 
 
-def _expires(item: AnchorSet) -> str:
-    later = f"{_day(item.expire_time)}, later when it is used"
-    return "never" if item.expire_time is None else later
-
-
 def _counts(found: Mapping[Any, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in found.items())
 
 
+_DAY = "%Y-%m-%d"
 _SIZES = (
     Quantity("frames", lambda item: f"{item.history} + {item.horizon}", wide=True),
     Quantity("pixels", lambda item: f"{item.height} x {item.width}", wide=True),
     Quantity("MiB", mebibytes, wide=True),
 )
 ANCHOR_SETS = (
-    Quantity("digest", "digest", most=DIGITS),
+    Quantity("digest", "digest", most=render.DIGITS),
     Quantity("what", lambda i: i.description or (i.source.dataset if i.source else "-"), most=40),
     Quantity("anchors", "anchors"),
-    Quantity("made", lambda item: _day(item.create_time)),
+    Quantity("made", "create_time", _DAY),
     *_SIZES,
-    Quantity("expires", lambda item: _day(item.expire_time), wide=True),
+    Quantity("expires", "expire_time", _DAY, wide=True),
 )
 ANCHOR_SET = (
     Quantity("digest", "digest"),
@@ -84,8 +82,9 @@ ANCHOR_SET = (
     Quantity("directions", lambda item: _counts(item.directions)),
     Quantity("further arrays", lambda item: ", ".join(
         f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)),
-    Quantity("made", lambda item: _day(item.create_time)),
-    Quantity("expires", _expires),
+    Quantity("made", "create_time", _DAY),
+    Quantity("expires", lambda item: f"{item.expire_time:{_DAY}}, later when it is used"
+             if item.expire_time else "never"),
     Quantity("description", "description"),
     Quantity("source", _drawn),
 )  # fmt: skip
@@ -202,7 +201,7 @@ class Upload(_Made, Followed, Server):
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
-        render.fields(stored, ANCHOR_SET, self.form)
+        render.fields(stored, ANCHOR_SET)
 
     def _arrays(
         self, on_read: Callable[[int, int], object]
@@ -266,7 +265,7 @@ class Create(_Made, Printed, Server):
                 timeout=self.timeout,
                 **reading,
             )
-        render.fields(made, ANCHOR_SET, self.form)
+        render.fields(made, ANCHOR_SET)
 
 
 @contextmanager

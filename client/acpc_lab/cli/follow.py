@@ -7,46 +7,22 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from xml.etree import ElementTree as ET
 
 import typer
+from acpc.console import Console
 from acpc.contract import ScoreRequest
-from acpc_client import (
-    AcpcClient,
-    Operation,
-    Outcome,
-    Score,
-    save_result,
-    write_whole,
-)
+from acpc_client import AcpcClient, Operation, Outcome, Score, save_result, write_whole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
-from acpc_lab.cli.options import (
-    Followed,
-    Gate,
-    GateOption,
-    ScoreOut,
-    interruptible,
-    require_folder,
-)
+from acpc_lab.cli.options import Followed, Gate, GateOption, JunitOption, ScoreOut, interruptible
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import CellResult
-
-JunitOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        callback=require_folder,
-        help="Also write the verdicts as a JUnit file for the CI system, a test case each; "
-        "undecided ones are skipped.",
-    ),
-]
 
 
 class ScoreOptions(Followed):
@@ -132,7 +108,13 @@ def conclude(
     if len(cells) > 1 and not all(cell.score for cell in cells):
         by = gate and Gate.POINT
     alone = all(cell.is_reference for cell in cells)
-    cases = [Case(name, _outcome(cell, by, alone), _why(cell, gate, alone)) for name, cell in named]
+    cases = []
+    for name, cell in named:
+        message = reason(cell.score, gate) if cell.score else cell.problem
+        if cell.score and cell.is_reference and not alone:
+            message = REFERENCE
+        message = message or f"{cell.state.value}: it has no score"
+        cases.append(Case(name, _outcome(cell, by, alone), message))
     code = settle(suite, cases, junit)
     counts = Counter(case.outcome for case in cases)
     missing = sum(cell.score is None for cell in cells)
@@ -165,12 +147,6 @@ def _outcome(cell: "CellResult", gate: Gate | None, alone: bool) -> Outcome:
     return Outcome.UNDECIDED if unjudged else found
 
 
-def _why(cell: "CellResult", gate: Gate | None, alone: bool) -> str:
-    if cell.score is None:
-        return cell.problem or f"{cell.state.value}: it has no score"
-    return REFERENCE if cell.is_reference and not alone else reason(cell.score, gate)
-
-
 def reason(score: Score, gate: str | None) -> str:
     """Why a score passes or not, beginning with the verdict that the gate goes by."""
     if gate == Gate.CONFIDENT and score.certainty:
@@ -194,15 +170,15 @@ def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Sh
 
     ``first`` is shown before the first count; ``more`` are further columns of the bar.
     """
-    console = render.console()
-    if render.is_quiet():
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if render.QUIET.get():
         yield lambda what, done, total, remark: None
         return
     if not (live and console.is_terminal):
         yield _lines()
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     remarks = TextColumn("{task.fields[remark]}", markup=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, remarks, *more, console=console, transient=True) as bar:
         task = bar.add_task(first, total=None, remark="")
 
@@ -245,39 +221,35 @@ def shown(
     known: dict[str, TaskState] = {}
     away = False
 
+    def update(now: CampaignProgress[Any]) -> None:
+        nonlocal away
+        if away != (now.away is not None):
+            away = now.away is not None
+            render.presence(now.away)
+        first = not known and bool(now.tasks)
+        for task in now.changed:
+            last, known[task.id] = known.get(task.id), task.state
+            ended = task.state.done or task.state is TaskState.WAITING
+            # What a task was before the run began is no news.
+            settled = first and task.state is TaskState.SUCCEEDED
+            if ended and last is not task.state and not settled:
+                words = answer(task) or _ended(task)
+                render.note(f"[{now.done}/{len(now.tasks)}] {task.title}: {words}")
+        if now.tasks:
+            counts = [f"{count} {state.value}" for state, count in now.counts.items()]
+            rate = f"{now.rate * 60:.3g} {noun} a minute" if now.rate else ""
+            left = f"about {_left(now.seconds_left)}" if now.seconds_left else ""
+            remark = "; ".join(filter(None, (", ".join(counts), rate, left)))
+            show(f"{noun} done", now.done, len(now.tasks), remark)
+
     with counted(before, live=live) as show:
-
-        def update(now: CampaignProgress[Any]) -> None:
-            nonlocal away
-            if away != (now.away is not None):
-                away = now.away is not None
-                render.presence(now.away)
-            first = not known and bool(now.tasks)
-            for task in now.changed:
-                last, known[task.id] = known.get(task.id), task.state
-                ended = task.state.done or task.state is TaskState.WAITING
-                # What a task was before the run began is no news.
-                settled = first and task.state is TaskState.SUCCEEDED
-                if ended and last is not task.state and not settled:
-                    words = answer(task) or _ended(task)
-                    render.note(f"[{now.done}/{len(now.tasks)}] {task.title}: {words}")
-            if now.tasks:
-                show(f"{noun} done", now.done, len(now.tasks), _remark(now, noun))
-
-        yield (lambda now: None) if render.is_quiet() else update
+        yield update
 
 
 def _ended(task: Task) -> str:
     problem = None if task.state.in_flight else task.problem
     why = f" ({problem.code}: {problem.message})" if problem else ""
     return f"{task.state.value}{why}"
-
-
-def _remark(now: CampaignProgress[Any], noun: str) -> str:
-    """How many tasks are in which state, and how long it takes."""
-    counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
-    rate = f"; {now.rate * 60:.3g} {noun} a minute" if now.rate else ""
-    return f"{counts}{rate}" + (f"; about {_left(now.seconds_left)}" if now.seconds_left else "")
 
 
 def _left(seconds: float) -> str:
@@ -337,9 +309,9 @@ def finish(
     if not form.json and answered:
         said = render.asked(answered[0], shifts=len(jobs))
         if len(jobs) == 1:
-            render.score(answered[0].result(), asked=said, wide=form.wide)
+            render.score(answered[0].result(), said)
         else:
-            table.results_table(cells, form.form, asked=said)
+            table.results_table(cells, asked=said)
     named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
              for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
     conclude("acpc score", named, form.gate, form.junit)

@@ -10,10 +10,11 @@ from acpc.datasets import FORMATS
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Options
 from acpc_lab.cli.options import require_folder
+from acpc_lab.datasets import TaskChoice, columns_of, open_dataset, proposed
+from acpc_lab.sweeps import example
 from acpc_lab.tables import write_whole
 
 _ASK = "[proposed]"
-_KNOWN = ("pixels", "action", "state", "frameskip", "history")
 
 
 class Init(Options):
@@ -69,39 +70,36 @@ class Init(Options):
             raise ArgumentError(str(target), "is there; give --force to overwrite it, or --out")
         require_folder(target)
         if to_sweep:
-            from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
-
             write_whole(target, example(target).encode())
             render.line(f"{target}: written; change it, then run: acpc sweep show --plan {target}")
         else:
             self._task(target)
 
     def _task(self, target: Path) -> None:
-        from acpc_lab.datasets import (  # noqa: PLC0415  slow to import
-            TaskChoice,
-            columns_of,
-            open_dataset,
-            proposed,
-        )
-
         if not self.source.exists():
             wrong = "is not here; if it lies at the server alone, give the command there"
             raise ArgumentError(str(self.source), wrong)
-        known = {name: getattr(self, name) for name in _KNOWN}
         try:
             labels = tuple(map(int, self.labels.split(","))) if self.labels else None
         except ValueError as error:
             wrong = f"found {self.labels!r}, wanted numbers like 1,2"
             raise ArgumentError("--labels", wrong) from error
-        chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
+        chosen = TaskChoice(
+            self.source.stem[:100],
+            pixels=self.pixels,
+            action=self.action,
+            state=self.state,
+            frameskip=self.frameskip,
+            history=self.history,
+            labels=labels,
+        )
         with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
             rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
             render.table(["column", "holds", "shape"], rows)
             text, sentences = proposed(opened, columns, chosen)
             write_whole(target, text.encode())
-        for sentence in sentences:
+        count = text.count("CHECK")
+        left = f"; lines marked CHECK are yours to decide: {count}" if count else ""
+        for sentence in (*sentences, f"{target}: written, and a server can read by it{left}"):
             render.line(sentence)
-        open_questions = text.count("CHECK")
-        left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
-        render.line(f"{target}: written, and a server can read by it{left}")

@@ -35,7 +35,7 @@ COMMANDS = {
     "load": "jobs.Load: Reads a checkpoint onto the device, or frees its memory.",
     "anchors": "anchors.app: Makes anchor sets, on which many checkpoints are scored.",
     "init": "init.Init: Writes a task file for a dataset, or a sweep file.",
-    "config": "config.Config: Keeps connections to servers as profiles.",
+    "config": "connection.Config: Keeps connections to servers as profiles.",
 }
 """Where each command lies, a dataclass of its options or a group, and what it is for."""
 

@@ -35,7 +35,8 @@ from acpc_client import (
 from acpc_client.errors import AlreadyExists, ArgumentError, ServerAway, extended
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Exit, Keys, given, sets
+from acpc_lab.cli.command import Exit, Keys, ProtocolOption, given, keys_of, read_protocol, sets
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import ScoreOptions, counted, finish, follow
 from acpc_lab.cli.options import (
     DRAW,
@@ -44,13 +45,11 @@ from acpc_lab.cli.options import (
     Followed,
     Population,
     ScoreOut,
-    Server,
     Shift,
     checkpoint_of,
     interruptible,
     read_grid,
 )
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
 from acpc_lab.evidence import LimitPoint, SeverityLimit
 
 _PROTOCOL = (

@@ -8,7 +8,6 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import typer
 from acpc.contract import (
-    ArgumentError,
     Record,
     ScoreRequest,
     StudyRequest,
@@ -28,15 +27,34 @@ from acpc_client import (
     judge_again,
     load_result,
 )
-from acpc_client.errors import FailedPrecondition
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
+from acpc_lab import studies
 from acpc_lab.cli import render
 from acpc_lab.cli.cells import cells_of, results_table
-from acpc_lab.cli.command import Exit, Keys, given, sets
-from acpc_lab.cli.follow import Case, JunitOption, conclude, follow, settle
-from acpc_lab.cli.options import Followed, Gate, GateOption, Population, Printed, Server, job_name
-from acpc_lab.cli.protocol import ProtocolOption, calibrated, keys_of, read_protocol
+from acpc_lab.cli.command import (
+    Exit,
+    Keys,
+    ProtocolOption,
+    calibrated,
+    given,
+    keys_of,
+    read_protocol,
+    sets,
+)
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.follow import Case, conclude, follow, settle
+from acpc_lab.cli.options import (
+    Followed,
+    Gate,
+    GateOption,
+    JunitOption,
+    Population,
+    Printed,
+    job_name,
+)
 from acpc_lab.evidence import Correction, ScoreComparison, compare_scores
+from acpc_lab.studies import bundle
 from acpc_lab.tables import compared, leaves
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
@@ -84,38 +102,34 @@ class Judge(Printed):
                 one.answer.gated(self.gate)
             except FailedPrecondition as error:  # of the file, as no server is asked
                 raise ArgumentError("RESULT", f"{source}: {error.message}") from error
-        requests = [one.score_request for one in found]
-        cells = [
-            replace(cell, name=source)
-            for source, cell in zip(
-                self.sources, cells_of(found, requests, Correction.NONE), strict=True
-            )
-        ]
+        cells = cells_of(found, [one.score_request for one in found], Correction.NONE)
+        named = [(x, replace(cell, name=x)) for x, cell in zip(self.sources, cells, strict=True)]
         if self.json:
             render.result(*found)
         elif len(found) == 1:
-            render.score(found[0].answer, wide=self.wide)
+            render.score(found[0].answer)
         else:
-            results_table(cells, self.form, first="file", correction=Correction.NONE)
-        conclude("acpc judge", [(cell.name, cell) for cell in cells], self.gate, self.junit)
+            shown = [cell for _, cell in named]
+            results_table(shown, first="file", correction=Correction.NONE)
+        conclude("acpc judge", named, self.gate, self.junit)
 
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
-    """A stored score by thresholds, of which those that are not given are its own.
-
-    Raises ArgumentError: The file holds no score, or a number that no measurement gives.
-    """
+    """A stored score by thresholds, of which those that are not given are its own."""
     held = load_result(source)
     score = held.answer
     if not isinstance(score, Score):
         wanted = "wanted a score, as acpc score and acpc show job write it with --out"
-        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
+        raise _wrong_kind(source, held, wanted)
     with below(source):
         check_score(score)
-    wanted_limits = replace(score.verdict.thresholds, **limits)
-    score = judge_again(score, wanted_limits)
-    request = {**held.request, "thresholds": to_plain(wanted_limits)}
-    return replace(held, answer=score, request=request)
+    thresholds = replace(score.verdict.thresholds, **limits)
+    request = {**held.request, "thresholds": to_plain(thresholds)}
+    return replace(held, answer=judge_again(score, thresholds), request=request)
+
+
+def _wrong_kind(source: str, held: Result, wanted: str) -> ArgumentError:
+    return ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
 
 
 class Diff(Followed, Server):
@@ -164,9 +178,8 @@ class Diff(Followed, Server):
         self.answer(found, lambda: render.answer(found))
         if self.gate is None:
             return
-        outcome = no_worse(found)
-        cases = [Case(found.second, outcome, found.headline())]
-        code = settle("acpc diff", cases, self.junit)
+        outcome = _no_worse(found)
+        code = settle("acpc diff", [Case(found.second, outcome, found.headline())], self.junit)
         if outcome is Outcome.FAILED:
             render.note(f"{found.second} is surely worse than {found.first}")
         if outcome is Outcome.UNDECIDED:
@@ -174,7 +187,7 @@ class Diff(Followed, Server):
         raise typer.Exit(code)
 
 
-def no_worse(found: ScoreComparison) -> Outcome:
+def _no_worse(found: ScoreComparison) -> Outcome:
     """Whether the second score is no worse than the first: surely so, surely not, or undecided."""
     error, rate = found.ir_relative or found.ir_raw, found.sr
     if error.direction == "higher" or (rate is not None and rate.direction == "lower"):
@@ -265,9 +278,6 @@ class Verify(Followed, Server):
             render.problem(f"first difference: {found.difference}")
 
     def _study(self) -> None:
-        from acpc_lab import studies  # noqa: PLC0415  slow to import
-        from acpc_lab.studies import bundle  # noqa: PLC0415
-
         if not (self.source / bundle.MANIFEST).is_file():
             held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
             wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
@@ -284,20 +294,22 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
 
     Raises ArgumentError: The file does not hold the request.
     """
-    kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
+    kinds: dict[str, Any] = {
+        "score": (ScoreRequest, client.score_checkpoint, "shift"),
+        "study": (StudyRequest, client.run_study, "study"),
+    }
     if held.kind not in kinds:
         wanted = "wanted a score or a study: no other file holds a request that can be sent again"
-        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
+        raise _wrong_kind(source, held, wanted)
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
-    asked = {**vars(from_plain(kinds[held.kind], held.request)), "request_id": str(uuid.uuid4())}
+    kind, submit, what = kinds[held.kind]
+    asked = {**vars(from_plain(kind, held.request)), "request_id": str(uuid.uuid4())}
     for side in ("checkpoint", "reference"):
         if asked.get(side):
             asked[side] = replace(asked[side], digest="", model_digest="")
-    call: Any = client.score_checkpoint if held.kind == "score" else client.run_study
-    first = [asked.pop(of) for of in ("checkpoint", "anchors")]
-    return call(*first, asked.pop("shift" if held.kind == "score" else "study"), **asked)
+    return submit(*(asked.pop(name) for name in ("checkpoint", "anchors", what)), **asked)
 
 
 def _repeated(held: Result, now: Result, within: float) -> Repetition:
@@ -308,26 +320,18 @@ def _repeated(held: Result, now: Result, within: float) -> Repetition:
     """
     documents = [one.to_dict() for one in (held, now)]
     receipts = [document["receipt"] or {} for document in documents]
+    by = {name: [str(one.pop(name, "")) for one in receipts] for name in _COMPUTERS}
     found, wanted = (
-        dict(
-            leaves(
-                {
-                    "answer": document["answer"],
-                    "receipt": {k: v for k, v in receipt.items() if k not in _COMPUTERS},
-                }
-            )
-        )
+        dict(leaves({"answer": document["answer"], "receipt": receipt}))
         for document, receipt in zip(documents, receipts, strict=True)
     )
-    left = [
-        path
+    left = {
+        path: value
         for path, value in found.items()
         if not (value is None and path not in wanted)  # grew into what was not there
         and not (within and _ROUNDED & {*path})
-    ]
-    kept = {path: wanted[path] for path in left if path in wanted}
-    apart = compared({path: found[path] for path in left}, kept, within)
-    by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
+    }
+    apart = compared(left, {path: wanted[path] for path in left if path in wanted}, within)
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
     largest = apart.largest if math.isfinite(apart.largest) else None
     return Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)

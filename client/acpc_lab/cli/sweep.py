@@ -10,25 +10,21 @@ from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_lab.cli import render
 from acpc_lab.cli.cells import CELLS, MAX_ROWS, results_table
 from acpc_lab.cli.command import Command, Exit, group
-from acpc_lab.cli.follow import REFERENCE, Case, JunitOption, conclude, settle, shown
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.follow import REFERENCE, Case, conclude, settle, shown
 from acpc_lab.cli.options import (
     Concurrency,
     CorrectionOption,
     Followed,
     Gate,
+    JunitOption,
     Printed,
-    Server,
     interruptible,
     out_option,
 )
 from acpc_lab.cli.render import Format
 from acpc_lab.evidence import Correction
-from acpc_lab.sweeps import (
-    CellResult,
-    ServerAway,
-    Sweep,
-    SweepResults,
-)
+from acpc_lab.sweeps import CellResult, ServerAway, Sweep, SweepResults
 from acpc_lab.tables import TABLE_FORMATS, Quantity
 
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
@@ -127,7 +123,7 @@ class Run(Followed, _File):
         self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
 
     def _finish(self, results: SweepResults, gate: Gate | None) -> None:
-        _print(results, self.form)
+        _print(results)
         failures(results.failed)
         for sentence in results.inconsistencies:
             render.problem(sentence)
@@ -183,18 +179,16 @@ class Show(Printed, _File):
             rows = results.anchor_rows() if self.anchors else results.rows()
             render.line(rows.to_csv().rstrip("\n"))
         else:
-            _print(results, self.form)
+            _print(results)
             if not self.json:
                 failures(results.failed)
                 render.prose(results.headline())
 
     def _plan(self, sweep: Sweep) -> None:
         with self.asking(sweep) as client:
-            plan = sweep.preview(client)
-        render.listing(
-            plan.cells, _PLANNED, self.form, lambda cell: {"id": cell.id, **cell.to_document()}
-        )
-        render.note(f"{len(plan.cells)} cells")
+            cells = sweep.preview(client).cells
+        render.listing(cells, _PLANNED, lambda cell: {"id": cell.id, **cell.to_document()})
+        render.note(f"{len(cells)} cells")
 
     def _now(self, sweep: Sweep) -> SweepResults:
         results = sweep.results()
@@ -209,11 +203,11 @@ class Show(Printed, _File):
         return results
 
 
-def _print(results: SweepResults, form: Format) -> None:
-    if form is Format.JSON:
+def _print(results: SweepResults) -> None:
+    if render.FORM.get() is Format.JSON:
         render.line(results.result().to_json(indent=1))
     else:
-        results_table(results, form, correction=results.correction)
+        results_table(results, correction=results.correction)
 
 
 def _save(results: SweepResults, out: Path, anchors: bool = False) -> int:

@@ -10,13 +10,12 @@ from acpc_client import Outcome
 
 from acpc_lab.cli import render
 from acpc_lab.cli.cells import CELLS, in_words
-from acpc_lab.cli.follow import Case, JunitOption, reason, settle, shown
-from acpc_lab.cli.options import Concurrency, Followed, Gate, Server, interruptible
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.follow import Case, reason, settle, shown
+from acpc_lab.cli.options import Concurrency, Followed, Gate, JunitOption, interruptible
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Arrival, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
-
-_NOTHING = "nothing was judged: no checkpoint here is new and meant by the sweep file"
 
 
 class Watch(Followed, Server):
@@ -57,17 +56,17 @@ class Watch(Followed, Server):
     junit: JunitOption = None
 
     def __call__(self) -> None:
-        cases: list[Case] = []
-        judged: list[ScoredCheckpoint] = []
         spec = load_spec(self.sweep)
         gate = self.gate or spec.gate
         render.notes(spec.warnings)
+        cases: list[Case] = []
+        verdicts: list[str | None] = []
 
         def tell(scored: ScoredCheckpoint) -> None:
             known = [reason(item.score, gate) for item in scored.results if item.score]
             message = "; ".join(known) or "no score"
             cases.append(Case(_named(scored.arrival), scored.outcome, message))
-            judged.extend([scored] * (scored.verdict != "reference"))
+            verdicts.append(scored.verdict)
             self._tell(scored)
 
         watching = Watching(
@@ -89,9 +88,12 @@ class Watch(Followed, Server):
                     patience=self.connection().get("patience"),
                     on_update=on_update,
                 )
-            if not (judged or watching.unplanned):
-                render.note(f"undecided: {_NOTHING}")
-                cases.append(Case(self.prefix or "checkpoints", Outcome.UNDECIDED, _NOTHING))
+            if {*verdicts} <= {"reference"} and not watching.unplanned:
+                nothing = (
+                    "nothing was judged: no checkpoint here is new and meant by the sweep file"
+                )
+                render.note(f"undecided: {nothing}")
+                cases.append(Case(self.prefix or "checkpoints", Outcome.UNDECIDED, nothing))
         finally:
             for arrival in watching.unplanned:
                 render.problem(f"{_named(arrival)} was not scored")
@@ -104,12 +106,10 @@ class Watch(Followed, Server):
         if self.json:
             render.line(json.dumps(scored.to_dict()))
         else:
-            cells = [
-                f"{item.cell.shift} {in_words(item)}"
-                if item.score is not None
-                else f"{item.cell.shift} {item.state.value} ({item.code}: {item.message})"
-                for item in scored.results
-            ]
+            cells = []
+            for item in scored.results:
+                bad = f"{item.state.value} ({item.code}: {item.message})"
+                cells.append(f"{item.cell.shift} {in_words(item) or bad}")
             epoch = scored.arrival.epoch
             number = "" if epoch is None else f" epoch {epoch}"
             verdict = scored.verdict or "no score"
