@@ -1,37 +1,20 @@
 """``acpc anchors``."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import CreateRequest
-from acpc_client import (
-    AnchorArrays,
-    AnchorContents,
-    AnchorSet,
-    Checkpoint,
-    DatasetAnchors,
-    DatasetFile,
-    OnUpload,
-    UploadProgress,
-)
+from acpc_client import AnchorArrays, AnchorContents, AnchorSet, DatasetAnchors, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import (
-    Command,
-    Keys,
-    ProtocolOption,
-    given,
-    group,
-    keys_of,
-    read_protocol,
-)
+from acpc_lab.cli.command import Command, Keys, ProtocolOption, given, group, keys_of, read_protocol
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import counted
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, interruptible
@@ -40,11 +23,6 @@ from acpc_lab.tables import Quantity, load_anchors, load_views
 app = group(
     "anchors", "Anchor sets: upload once, score many checkpoints and shifts on the same windows."
 )
-
-
-def mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
-    """Words the size of what a server holds."""
-    return f"{item.size_bytes / 2**20:.1f}"
 
 
 def _drawn(item: AnchorSet) -> str:
@@ -58,11 +36,12 @@ def _counts(found: Mapping[Any, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in found.items())
 
 
+MEBIBYTES = Quantity("MiB", lambda item: f"{item.size_bytes / 2**20:.1f}")
 _DAY = "%Y-%m-%d"
 _SIZES = (
     Quantity("frames", lambda item: f"{item.history} + {item.horizon}", wide=True),
     Quantity("pixels", lambda item: f"{item.height} x {item.width}", wide=True),
-    Quantity("MiB", mebibytes, wide=True),
+    MEBIBYTES._replace(wide=True),
 )
 ANCHOR_SETS = (
     Quantity("digest", "digest", most=render.DIGITS),
@@ -189,7 +168,20 @@ class Upload(_Made, Followed, Server):
         if not self.file.exists():
             wrong = "is not here; of a dataset at the server: acpc anchors create"
             raise ArgumentError(str(self.file), wrong)
-        with self.connect() as client, _shown() as (progress, on_read):
+        named: set[str] = set()
+
+        def on_upload(now: UploadProgress) -> None:
+            if now.request_id not in named:
+                named.add(now.request_id)
+                render.note(f"upload {now.request_id}: {now.stored} anchors stored already")
+            sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
+            show("stored anchors", now.stored, now.total, sent)
+
+        def on_read(done: int, total: int) -> None:
+            if not named:  # the upload shows the second reading
+                show("read anchors", done, total, "")
+
+        with self.connect() as client, counted("storing anchors", TimeRemainingColumn()) as show:
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
             with interruptible([words]), self._arrays(on_read) as anchors:
@@ -197,7 +189,7 @@ class Upload(_Made, Followed, Server):
                     replace(anchors, views=groups, directions=probes),
                     description=self.description,
                     compress=self.compress,
-                    progress=progress,
+                    progress=on_upload,
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
@@ -266,23 +258,3 @@ class Create(_Made, Printed, Server):
                 **reading,
             )
         render.fields(made, ANCHOR_SET)
-
-
-@contextmanager
-def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
-    """Shows on stderr how far an upload is, and before it the first reading of a dataset."""
-    named: set[str] = set()
-    with counted("storing anchors", TimeRemainingColumn()) as show:
-
-        def on_upload(now: UploadProgress) -> None:
-            if now.request_id not in named:
-                named.add(now.request_id)
-                render.note(f"upload {now.request_id}: {now.stored} anchors stored already")
-            sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
-            show("stored anchors", now.stored, now.total, sent)
-
-        def on_read(done: int, total: int) -> None:
-            if not named:  # the upload shows the second reading
-                show("read anchors", done, total, "")
-
-        yield on_upload, on_read

@@ -21,15 +21,7 @@ from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_
 import typer
 from acpc import contract
 from acpc.console import CommandGroup
-from acpc.contract import (
-    Frozen,
-    Reading,
-    Wire,
-    WireEnum,
-    bounds_of,
-    did_you_mean,
-    field_from_plain,
-)
+from acpc.contract import Frozen, Reading, Wire, WireEnum, bounds_of, did_you_mean, field_from_plain
 from acpc_client import Thresholds, load_thresholds
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from typer.core import TyperCommand
@@ -80,8 +72,8 @@ class Group(CommandGroup):
 class Command(TyperCommand):
     """Runs the dataclass that typer makes of the options.
 
-    A command's own options come first in the help, then those of its bases in their order. What
-    says no help of its own is described by the ``Attributes`` of the docstring.
+    A command's own options come first in the help, then those of its bases in their order. The
+    ``Attributes`` of the docstring describe them, where their declarations do not.
     """
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
@@ -94,7 +86,7 @@ class Command(TyperCommand):
         self.help = (self.help or "").partition("\n\nAttributes:")[0]
         for param in self.params:
             given: Any = param
-            given.help = given.help or about(self.declared, param.name or "") or None
+            given.help = about(self.declared, param.name or "") or given.help
             if param.default is False:  # a flag that is off needs none to turn it off
                 param.secondary_opts = []
 

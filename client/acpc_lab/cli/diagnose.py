@@ -12,14 +12,7 @@ from acpc_lab.cli import render
 from acpc_lab.cli.command import Keys, ProtocolOption, given, keys_of, read_protocol, sets
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import Case, settle
-from acpc_lab.cli.options import (
-    CheckpointName,
-    JunitOption,
-    Printed,
-    Shifts,
-    checkpoint_of,
-    read_grid,
-)
+from acpc_lab.cli.options import CheckpointName, Junit, Printed, Shifts, checkpoint_of, read_grid
 
 _MOMENT = ("past_blocks", "proprio", "goal_proprio")
 """What a planner's moment may have besides its history and its goal."""
@@ -164,7 +157,7 @@ class Certify(_Asked):
 
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites")] = None
     require: Literal["top1", "elite"] | None = None
-    junit: JunitOption = None
+    junit: Junit = None
 
     def settings(self) -> dict[str, Any]:
         return super().settings() | given(elite_count=self.elites)
@@ -210,7 +203,7 @@ class PlanPaired(_Asked):
     needed = ("history", "goal")
 
     require_certified: bool = False
-    junit: JunitOption = None
+    junit: Junit = None
 
     def settings(self) -> dict[str, Any]:
         read = super().settings()

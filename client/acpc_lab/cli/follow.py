@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColum
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
-from acpc_lab.cli.options import Followed, Gate, GateOption, JunitOption, ScoreOut, interruptible
+from acpc_lab.cli.options import Followed, Gate, GateOption, Junit, ScoreOut, interruptible
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import CellResult
@@ -29,7 +29,7 @@ class ScoreOptions(Followed):
     """What is done with the score of a job that is followed."""
 
     gate: GateOption = Gate.POINT
-    junit: JunitOption = None
+    junit: Junit = None
     out: ScoreOut = None
 
 

@@ -12,9 +12,13 @@ from acpc_lab.cli.command import Options
 from acpc_lab.cli.options import require_folder
 from acpc_lab.datasets import TaskChoice, columns_of, open_dataset, proposed
 from acpc_lab.sweeps import example
-from acpc_lab.tables import write_whole
+from acpc_lab.tables import Quantity, write_whole
 
-_ASK = "[proposed]"
+_COLUMNS = (
+    Quantity("column", "name"),
+    Quantity("holds", "kind"),
+    Quantity("shape", lambda one: str(one.shape or one.why)),
+)
 
 
 class Init(Options):
@@ -38,6 +42,9 @@ class Init(Options):
     Attributes:
         source: A dataset here, an HDF5 file or a folder; or the sweep file to write.
         out: The task file to write [NAME.yaml].
+        pixels: Column of frames [proposed].
+        action: Column of actions [proposed].
+        state: Column whose row at the last frame is the endpoint state [proposed].
         frameskip: Environment steps between kept frames. No dataset says it: frameskip x action
             width is the width of the action blocks that the checkpoint was trained on [5, marked
             CHECK].
@@ -52,12 +59,9 @@ class Init(Options):
     format: Annotated[
         str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
     ] = ""
-    pixels: Annotated[str | None, typer.Option(help=f"Column of frames {_ASK}.")] = None
-    action: Annotated[str | None, typer.Option(help=f"Column of actions {_ASK}.")] = None
-    state: Annotated[
-        str | None,
-        typer.Option(help=f"Column whose row at the last frame is the endpoint state {_ASK}."),
-    ] = None
+    pixels: str | None = None
+    action: str | None = None
+    state: str | None = None
     frameskip: Annotated[int | None, typer.Option(min=1, max=1000)] = None
     history: Annotated[int, typer.Option(min=1, max=1000)] = 3
     labels: Annotated[str | None, typer.Option(metavar="A,B,...")] = None
@@ -95,8 +99,7 @@ class Init(Options):
         )
         with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
-            rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
-            render.table(["column", "holds", "shape"], rows)
+            render.show(_COLUMNS, columns)
             text, sentences = proposed(opened, columns, chosen)
             write_whole(target, text.encode())
         count = text.count("CHECK")

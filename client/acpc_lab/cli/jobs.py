@@ -10,7 +10,7 @@ from acpc_client import AcpcClient, Operation, save_result, status_of
 from acpc_client.errors import ArgumentError, NotFound
 
 from acpc_lab.cli import render
-from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, contents_of, mebibytes
+from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, MEBIBYTES, contents_of
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import ScoreOptions, finish, follow
 from acpc_lab.cli.options import CheckpointName, Printed, checkpoint_of, job_name
@@ -40,7 +40,7 @@ _CHECKPOINTS = (
     Quantity("name", "name"),
     Quantity("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else "")),
     Quantity("weights", "weights"),
-    Quantity("MiB", mebibytes),
+    MEBIBYTES,
     Quantity("family", "model.family", wide=True),
     Quantity("digest", "model.digest", wide=True),
 )
@@ -57,7 +57,7 @@ _MODEL = (
 _DATASETS = (
     Quantity("name", "name"),
     Quantity("format", lambda one: one.format or "hdf5"),
-    Quantity("MiB", mebibytes),
+    MEBIBYTES,
 )
 _TASKS = (
     Quantity("name", "name"),

@@ -160,7 +160,7 @@ GateOption = Annotated[
         "may leave it undecided (exit 5)."
     ),
 ]
-JunitOption = Annotated[
+Junit = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
@@ -234,26 +234,15 @@ DRAW = ("seed", "frameskip", "one_per_episode", "window_future_frames", "sample"
 
 
 class AnchorCount(Options):
-    """How many anchors are drawn from a dataset."""
+    """How many anchors are drawn from a dataset.
 
-    anchors: Annotated[
-        int | None,
-        sets(
-            DatasetAnchors,
-            "count",
-            "--anchors",
-            help="How many [a score: until decided, 400 at most; else 100].",
-        ),
-    ] = None
-    episodes: Annotated[
-        str | None,
-        sets(
-            DatasetAnchors,
-            "episodes",
-            metavar="WORDS|@FILE",
-            help="Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
-        ),
-    ] = None
+    Attributes:
+        anchors: How many [a score: until decided, 400 at most; else 100].
+        episodes: Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].
+    """
+
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
+    episodes: Annotated[str | None, typer.Option(metavar="WORDS|@FILE")] = None
 
     def drawn(self) -> dict[str, Any]:
         """What was given, by the names of ``DatasetAnchors``; a file's episodes are read."""

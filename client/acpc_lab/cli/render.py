@@ -11,20 +11,11 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import compress
-from operator import itemgetter
 from typing import Any, TypeVar
 
 from acpc.console import escaped
 from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
-from acpc_client import (
-    DatasetAnchors,
-    Operation,
-    Perturbation,
-    Receipt,
-    Result,
-    Score,
-    StudyResult,
-)
+from acpc_client import DatasetAnchors, Operation, Perturbation, Receipt, Result, Score, StudyResult
 from acpc_client.errors import AcpcError
 
 from acpc_lab.tables import Quantity
@@ -126,32 +117,30 @@ def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
     return {name: _brief(held) for name, held in value.items() if name != "anchor_values"}
 
 
-def show(columns: Sequence[Quantity], items: Iterable[object]) -> None:
-    """Records as a table on stdout; ``-o wide`` and CSV have every column, whole."""
-    whole = FORM.get() is not Format.TABLE
-    kept = [column for column in columns if whole or not column.wide]
-    cells = [[escaped(column.cell(item)) for column in kept] for item in items]
+def table(columns: Mapping[str, Iterable[object]]) -> None:
+    """A table on stdout, of columns by their headings."""
+    cells = {name: [escaped(cell(value)) for value in held] for name, held in columns.items()}
     if FORM.get() is Format.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([[column.heading for column in kept], *cells])
-        return
-    shown = {
-        column.heading: [_cut(row[at], None if whole else column.most) for row in cells]
-        for at, column in enumerate(kept)
-    }
-    sys.stdout.write(f"{text_table(shown, len(cells))}\n")
+        writer.writerows([cells, *zip(*cells.values(), strict=True)])
+    else:
+        shown = {name: [text.replace("\n", " ") for text in held] for name, held in cells.items()}
+        most = max(map(len, shown.values()), default=0)
+        sys.stdout.write(f"{text_table(shown, most)}\n")
 
 
-def _cut(text: str, most: int | None) -> str:
-    """One line, of which the end is left out: of a sentence between words, of a digest anywhere."""
-    if " " in text and most:
-        return textwrap.shorten(text, most, placeholder=" ...")
-    return text.replace("\n", " ")[:most]
+def show(columns: Iterable[Quantity], items: Iterable[object]) -> None:
+    """Records as a table on stdout; ``-o wide`` and CSV have every column, whole."""
+    brief, held = FORM.get() is Format.TABLE, list(items)
+    kept = [column for column in columns if not (brief and column.wide)]
 
+    def text_of(column: Quantity, item: object) -> str:
+        text, most = escaped(column.cell(item)), column.most if brief else None
+        if most and " " in text:
+            return textwrap.shorten(text, most, placeholder=" ...")
+        return text[:most]
 
-def table(titles: Iterable[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table of text on stdout."""
-    show([Quantity(title, itemgetter(at)) for at, title in enumerate(titles)], rows)
+    table({column.heading: [text_of(column, item) for item in held] for column in kept})
 
 
 def listing(
@@ -218,7 +207,7 @@ def receipt(proof: Receipt) -> None:
 
 def tabular(answer: Tabular, shown: Mapping[str, Iterable[object]]) -> None:
     """Prints a table of an answer, and what its names stand for."""
-    table(list(shown), zip(*(map(cell, column) for column in shown.values()), strict=True))
+    table(shown)
     if words := answer.meaning():
         prose(words)
 

@@ -267,10 +267,12 @@ class CheckFit(OnAnchors, Followed, Server):
 
 def _show_fit(name: str, fit: Fit) -> None:
     render.prose(f"{name} {fit}")
-    steps = zip(fit.step_skill, fit.step_intervals, strict=True)
-    rows = [[str(step), f"{skill:.3f}", str(held)] for step, (skill, held) in enumerate(steps, 1)]
-    whole = ["all", f"{fit.skill:.3f}", str(fit.interval)]
-    render.table(("step", "skill", "interval"), [*rows, whole])
+    skills = [*fit.step_skill, fit.skill]
+    render.table({
+        "step": [*range(1, len(skills)), "all"],
+        "skill": [f"{skill:.3f}" for skill in skills],
+        "interval": [*fit.step_intervals, fit.interval],
+    })  # fmt: skip
 
 
 class Limit(Asked, Followed, Server):

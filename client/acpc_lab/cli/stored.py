@@ -44,15 +44,7 @@ from acpc_lab.cli.command import (
 )
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import Case, conclude, follow, settle
-from acpc_lab.cli.options import (
-    Followed,
-    Gate,
-    GateOption,
-    JunitOption,
-    Population,
-    Printed,
-    job_name,
-)
+from acpc_lab.cli.options import Followed, Gate, GateOption, Junit, Population, Printed, job_name
 from acpc_lab.evidence import Correction, ScoreComparison, compare_scores
 from acpc_lab.studies import bundle
 from acpc_lab.tables import compared, leaves
@@ -84,13 +76,13 @@ class Judge(Printed):
     """
 
     sources: Annotated[list[str], typer.Argument(metavar="RESULT...")]
-    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir", help=None)] = None
-    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr", help=None)] = None
+    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
+    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
     thresholds: Annotated[
         Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False)
     ] = None
     gate: GateOption = Gate.POINT
-    junit: JunitOption = None
+    junit: Junit = None
 
     def __call__(self) -> None:
         read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
@@ -161,7 +153,7 @@ class Diff(Followed, Server):
     first: Annotated[str, typer.Argument(metavar="A")]
     second: Annotated[str, typer.Argument(metavar="B")]
     gate: Literal["no-worse"] | None = None
-    junit: JunitOption = None
+    junit: Junit = None
     population: Population = None
     protocol: ProtocolOption = None
 

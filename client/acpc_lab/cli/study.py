@@ -81,6 +81,7 @@ class Run(Followed, AnchorCount, Server):
         checkpoints: Checkpoints to measure at the server, as CSV; needs --out.
         out: Write a bundle: rows, summary, figures.
         shifts: Instead of the paper's; KIND:A,B is a grid.
+        thresholds: Of thresholds: also write those that do best on all tasks, for later scores.
         family: Whose thresholds to write, where the rows have several families.
         thresholds_from: Of shifts: a threshold study's.
     """
@@ -91,14 +92,7 @@ class Run(Followed, AnchorCount, Server):
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", file_okay=False)] = None
     protocol: ProtocolOption = None
     shifts: Annotated[list[str] | None, typer.Option("--shift", metavar="KIND:SEVERITY")] = None
-    thresholds: Annotated[
-        Path | None,
-        out_option(
-            "Of thresholds: also write those that do best on all tasks, for later scores.",
-            (".json",),
-            "--thresholds",
-        ),
-    ] = None
+    thresholds: Annotated[Path | None, out_option("", (".json",), "--thresholds")] = None
     family: str = ""
     thresholds_from: Annotated[
         Path | None, typer.Option(metavar="FOLDER", exists=True, file_okay=False)
@@ -263,12 +257,12 @@ class Plot(Options):
     **Example**
 
         acpc study plot drift/
+
+    Attributes:
+        folder: A study's folder.
     """
 
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder."),
-    ]
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False)]
 
     def __call__(self) -> None:
         held = bundle.read(self.folder)

@@ -17,7 +17,7 @@ from acpc_lab.cli.options import (
     CorrectionOption,
     Followed,
     Gate,
-    JunitOption,
+    Junit,
     Printed,
     interruptible,
     out_option,
@@ -86,7 +86,7 @@ class Run(Followed, _File):
     gate: Gate | None = None
     correction: CorrectionOption = Correction.HOLM
     out: Out = None
-    junit: JunitOption = None
+    junit: Junit = None
 
     def __call__(self) -> None:
         if self.submit_only and (self.watch or self.junit is not None):

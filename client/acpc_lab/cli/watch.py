@@ -12,7 +12,7 @@ from acpc_lab.cli import render
 from acpc_lab.cli.cells import CELLS, in_words
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import Case, reason, settle, shown
-from acpc_lab.cli.options import Concurrency, Followed, Gate, JunitOption, interruptible
+from acpc_lab.cli.options import Concurrency, Followed, Gate, Junit, interruptible
 from acpc_lab.sweeps import load_spec
 from acpc_lab.watching import Arrival, ScoredCheckpoint
 from acpc_lab.watching import Watch as Watching
@@ -53,7 +53,7 @@ class Watch(Followed, Server):
     interval: Annotated[float, typer.Option(min=0.1, metavar="SECONDS")] = 2.0
     concurrency: Concurrency = None
     gate: Gate | None = None
-    junit: JunitOption = None
+    junit: Junit = None
 
     def __call__(self) -> None:
         spec = load_spec(self.sweep)
