@@ -221,10 +221,7 @@ def keys_of(record: type[Any], names: Iterable[str] = (), section: str = "") -> 
 
 
 def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
-    """Reads the option: the values by key, those of a section by their field.
-
-    Raises ArgumentError: No file, no such key, or a value that does not fit.
-    """
+    """Reads the option: the values by key, those of a section by their field."""
     if text is None:
         return {}
     section = next((x for x in ("protocol", "") if f"{x}.reading".lstrip(".") in keys), None)

@@ -116,10 +116,7 @@ class Server(Options):
     ] = None
 
     def connection(self) -> dict[str, Any]:
-        """What the option, the variables and the profile say.
-
-        Raises AcpcError: The profile cannot be read.
-        """
+        """What the option, the variables and the profile say."""
         found = {key: os.environ.get(f"ACPC_{key.upper()}") for key in KEYS}
         asked: dict[str, Any] = {key: _value_of(key, text) for key, text in found.items() if text}
         if self.target:

@@ -50,11 +50,7 @@ class _Asked(Printed, Server):
         return read_protocol(self.protocol, self.keys) | given(draws=self.draws)
 
     def ask(self, kind: str, method: str) -> Any:  # noqa: ANN401 - any answer
-        """Asks by a method of the client, and prints the answer as a result of this kind.
-
-        Raises ArgumentError: Not an NPZ file, one with other arrays, both ``--shift`` and an
-        array ``views``, or neither, or wrong settings.
-        """
+        """Asks by a method of the client, and prints the answer as a result of this kind."""
         settings, arrays = self.settings(), read_npz(self.input)
         optional = (*self.optional, "views")
         missing = [name for name in self.needed if name not in arrays]

@@ -57,10 +57,7 @@ class Case(NamedTuple):
 
 
 def settle(suite: str, cases: Sequence[Case], junit: Path | None) -> Exit:
-    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case.
-
-    Raises typer.BadParameter: The file cannot be written.
-    """
+    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case."""
     if junit is not None:
         try:
             write_whole(junit, _junit(suite, cases))
@@ -100,9 +97,6 @@ def conclude(
 
     A reference among others is there for comparison. Without a gate nothing that has a score fails.
     Of several the numbers decide while some have no score. What is ``spoilt`` ends badly.
-
-    Raises typer.Exit: Always; FailedPrecondition: The confident gate, where a score has no
-    evidence.
     """
     cells, by = [cell for _, cell in named], gate
     if len(cells) > 1 and not all(cell.score for cell in cells):
@@ -265,8 +259,6 @@ def follow(
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
     ``said`` is a line before that: who has read it may interrupt.
-    Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
-    passed.
     """
     with interruptible(line.format(name) for line in _GO_ON), counted("waiting") as show:
         if said:
@@ -287,8 +279,6 @@ def finish(
     """Prints how jobs ended, one whole and several as a row each, and exits accordingly.
 
     ``asked`` is what was asked for, where the server need not say it.
-
-    Raises typer.Exit: Always; AcpcError: A job ended with an answer that cannot be read.
     """
     answered = [job for job in jobs if job.error is None]
     if form.json and answered:

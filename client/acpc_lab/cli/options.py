@@ -187,10 +187,7 @@ Shifts = Annotated[
 
 
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
-    """The perturbations of every ``--shift``: ``kind:a,b,c`` or ``kind:a..b/count`` names several.
-
-    Raises ArgumentError: One names none; the message lists the choices.
-    """
+    """The perturbations of every ``--shift``, of which ``kind:a,b,c`` names several."""
     try:
         return [shift for text in texts for shift in parse_grid(text)]
     except ArgumentError as error:

@@ -6,42 +6,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import acpc_client
 import typer
-from acpc.contract import (
-    Record,
-    ScoreRequest,
-    StudyRequest,
-    below,
-    check_score,
-    from_plain,
-    to_plain,
-)
-from acpc_client import (
-    RESULT_FORMATS,
-    AcpcClient,
-    EvidenceOptions,
-    Outcome,
-    Result,
-    Score,
-    Thresholds,
-    judge_again,
-    load_result,
-)
+from acpc import contract
+from acpc.contract import Record, ScoreRequest, StudyRequest
+from acpc_client import AcpcClient, EvidenceOptions, Outcome, Result, Score, Thresholds
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
-from acpc_lab.cli import render
+from acpc_lab.cli import command, render
 from acpc_lab.cli.cells import cells_of, results_table
-from acpc_lab.cli.command import (
-    Exit,
-    Keys,
-    ProtocolOption,
-    calibrated,
-    given,
-    keys_of,
-    read_protocol,
-    sets,
-)
+from acpc_lab.cli.command import Exit, Keys, ProtocolOption, given, keys_of, read_protocol, sets
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import Case, conclude, follow, settle
 from acpc_lab.cli.options import Followed, Gate, GateOption, Junit, Population, Printed, job_name
@@ -85,7 +60,7 @@ class Judge(Printed):
     junit: Junit = None
 
     def __call__(self) -> None:
-        read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
+        read = {} if self.thresholds is None else vars(command.calibrated(self.thresholds))
         limits = read | given(ir=self.t_ir, sr=self.t_sr)
         found = []
         for source in self.sources:
@@ -108,16 +83,16 @@ class Judge(Printed):
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
     """A stored score by thresholds, of which those that are not given are its own."""
-    held = load_result(source)
+    held = acpc_client.load_result(source)
     score = held.answer
     if not isinstance(score, Score):
         wanted = "wanted a score, as acpc score and acpc show job write it with --out"
         raise _wrong_kind(source, held, wanted)
-    with below(source):
-        check_score(score)
+    with contract.below(source):
+        contract.check_score(score)
     thresholds = replace(score.verdict.thresholds, **limits)
-    request = {**held.request, "thresholds": to_plain(thresholds)}
-    return replace(held, answer=judge_again(score, thresholds), request=request)
+    request = {**held.request, "thresholds": contract.to_plain(thresholds)}
+    return replace(held, answer=acpc_client.judge_again(score, thresholds), request=request)
 
 
 def _wrong_kind(source: str, held: Result, wanted: str) -> ArgumentError:
@@ -190,21 +165,19 @@ def _no_worse(found: ScoreComparison) -> Outcome:
 
 def _score(text: str, client: AcpcClient) -> Score:
     path = Path(text)
-    if not (path.suffix in RESULT_FORMATS or path.is_file()):
+    if not (path.suffix in acpc_client.RESULT_FORMATS or path.is_file()):
         return client.operations.get(job_name(text)).result()
-    held = load_result(path)
+    held = acpc_client.load_result(path)
     if not isinstance(held.answer, Score):
         raise ArgumentError(text, f"found a {held.kind}, wanted a score")
     return held.answer
 
 
-class Repetition(Record, repr=False):
+class _Repetition(Record, repr=False):
     """A result beside the one that the same request has now.
 
     Attributes:
-        operation: The job that was asked for.
-        values: Numbers, words and digests of the file.
-        differ: How many of them differ by more than allowed.
+        differ: How many values differ by more than allowed.
         largest_difference: Largest relative difference of two numbers; None: not of numbers alone.
         difference: The first that differs; None when none does.
         computed_by: What computed, where it is another: in the file, and now.
@@ -242,10 +215,22 @@ class Verify(Followed, Server):
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
     def __call__(self) -> None:
-        if self.source.is_dir():
-            self._study()
-            return
-        held = load_result(self.source)
+        found, what = self._study() if self.source.is_dir() else self._job()
+        if self.json or found.difference is None:
+            self.answer(found, lambda: render.line(f"OK: {what}"))
+        if found.difference is not None:
+            render.problem(f"first difference: {found.difference}")
+        if isinstance(found, _Repetition):
+            for name, (before, now) in found.computed_by.items():
+                render.note(f"{name}: {before} in the file, {now} now")
+            if found.differ:
+                apart = found.largest_difference
+                most = f", by {apart:.1g} at most: see --within" if apart else ""
+                render.note(f"{found.differ} of {found.values} values differ{most}")
+        raise typer.Exit(Exit.OK if found.difference is None else Exit.ERROR)
+
+    def _job(self) -> tuple[Any, str]:
+        held = acpc_client.load_result(self.source)
         with self.connect() as client:
             job = _submitted(client, held, str(self.source))
             ended = follow(client, job.name, timeout=self.timeout)
@@ -253,39 +238,20 @@ class Verify(Followed, Server):
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         found = _repeated(held, Result.of(ended), self.within)
-        self._conclude(found, f"{found.values} values ({found.operation})")
-        for name, (before, now) in found.computed_by.items():
-            render.note(f"{name}: {before} in the file, {now} now")
-        if found.differ:
-            apart = found.largest_difference
-            most = f", by {apart:.1g} at most: see --within" if apart else ""
-            render.note(f"{found.differ} of {found.values} values differ{most}")
-            raise typer.Exit(Exit.ERROR)
+        return found, f"{found.values} values ({found.operation})"
 
-    def _conclude(self, found: Any, held: str) -> None:  # noqa: ANN401 - one of two records
-        """Prints what is equal, or the first difference."""
-        if self.json or found.difference is None:
-            self.answer(found, lambda: render.line(f"OK: {held}"))
-        if found.difference is not None:
-            render.problem(f"first difference: {found.difference}")
-
-    def _study(self) -> None:
+    def _study(self) -> tuple[Any, str]:
         if not (self.source / bundle.MANIFEST).is_file():
             held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
             wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
             raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
         found = studies.verify(self.source)
-        what = f"{found.study} study {found.digest}"
-        self._conclude(found, f"{what}: {found.files} files and {found.values} values")
-        if found.difference is not None:
-            raise typer.Exit(Exit.ERROR)
+        files = f"{found.files} files and {found.values} values"
+        return found, f"{found.study} study {found.digest}: {files}"
 
 
 def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: ANN401 - a job
-    """Asks for the same again, of whatever the checkpoints' names stand for now.
-
-    Raises ArgumentError: The file does not hold the request.
-    """
+    """Asks for the same again, of whatever the checkpoints' names stand for now."""
     kinds: dict[str, Any] = {
         "score": (ScoreRequest, client.score_checkpoint, "shift"),
         "study": (StudyRequest, client.run_study, "study"),
@@ -297,14 +263,14 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
     kind, submit, what = kinds[held.kind]
-    asked = {**vars(from_plain(kind, held.request)), "request_id": str(uuid.uuid4())}
+    asked = {**vars(contract.from_plain(kind, held.request)), "request_id": str(uuid.uuid4())}
     for side in ("checkpoint", "reference"):
         if asked.get(side):
             asked[side] = replace(asked[side], digest="", model_digest="")
     return submit(*(asked.pop(name) for name in ("checkpoint", "anchors", what)), **asked)
 
 
-def _repeated(held: Result, now: Result, within: float) -> Repetition:
+def _repeated(held: Result, now: Result, within: float) -> _Repetition:
     """Compares all that a file says with what the same request has now.
 
     What the file lacks is not compared, as of an older release, or where values per anchor were
@@ -326,4 +292,4 @@ def _repeated(held: Result, now: Result, within: float) -> Repetition:
     apart = compared(left, {path: wanted[path] for path in left if path in wanted}, within)
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
     largest = apart.largest if math.isfinite(apart.largest) else None
-    return Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)
+    return _Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)

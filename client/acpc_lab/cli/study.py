@@ -12,24 +12,15 @@ from acpc_client import CemBudget, DatasetAnchors, Result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
-from acpc_lab.cli import render
-from acpc_lab.cli.command import (
-    Command,
-    Keys,
-    Options,
-    ProtocolOption,
-    group,
-    in_words,
-    keys_of,
-    read_protocol,
-)
+from acpc_lab.cli import command, render
+from acpc_lab.cli.command import Command, Keys, Options, ProtocolOption, keys_of, read_protocol
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import shown
 from acpc_lab.cli.options import DRAW, AnchorCount, Followed, interruptible, out_option, read_grid
 from acpc_lab.studies import STUDIES, bundle
 from acpc_lab.tables import Quantity, read_rows, sha256, to_csv
 
-app = group(
+app = command.group(
     "study",
     "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
@@ -247,7 +238,7 @@ def _explained(study: studies.Study) -> Iterator[str]:
             yield f"  {field.name}: {field.about}" + "; may be absent" * (field.optional)
     yield "\nKeys of --protocol:"
     for key, (record, name) in keys_of_study(study).items():
-        yield f"  {key}: {in_words(record, name)}"
+        yield f"  {key}: {command.in_words(record, name)}"
 
 
 @app.command("plot", cls=Command)

@@ -7,21 +7,12 @@ import typer
 from acpc_client import AcpcClient, Outcome, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.cli import render
+from acpc_lab.cli import options, render
 from acpc_lab.cli.cells import CELLS, MAX_ROWS, results_table
 from acpc_lab.cli.command import Command, Exit, group
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import REFERENCE, Case, conclude, settle, shown
-from acpc_lab.cli.options import (
-    Concurrency,
-    CorrectionOption,
-    Followed,
-    Gate,
-    Junit,
-    Printed,
-    interruptible,
-    out_option,
-)
+from acpc_lab.cli.options import CorrectionOption, Followed, Gate, Junit, Printed, interruptible
 from acpc_lab.cli.render import Format
 from acpc_lab.evidence import Correction
 from acpc_lab.sweeps import CellResult, ServerAway, Sweep, SweepResults
@@ -30,7 +21,9 @@ from acpc_lab.tables import TABLE_FORMATS, Quantity
 app = group("sweep", "Scores checkpoints x shifts x severities x seeds, from one file.")
 Out = Annotated[
     Path | None,
-    out_option("Also write this: .csv with one row per cell, or .json with all.", TABLE_FORMATS),
+    options.out_option(
+        "Also write this: .csv with one row per cell, or .json with all.", TABLE_FORMATS
+    ),
 ]
 
 
@@ -81,7 +74,7 @@ class Run(Followed, _File):
     submit_only: bool = False
     rescan: bool = False
     drop: bool = False
-    concurrency: Concurrency = None
+    concurrency: options.Concurrency = None
     no_gate: bool = False
     gate: Gate | None = None
     correction: CorrectionOption = Correction.HOLM
@@ -120,14 +113,12 @@ class Run(Followed, _File):
             render.line(f"{sent} of {len(results)} submitted")
             failures(results.failed)
             raise typer.Exit(Exit.JOB_ENDED_BADLY if results.failed else Exit.OK)
-        self._finish(results, None if self.no_gate else self.gate or Gate(sweep.spec.gate))
-
-    def _finish(self, results: SweepResults, gate: Gate | None) -> None:
         _print(results)
         failures(results.failed)
         for sentence in results.inconsistencies:
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
+        gate = None if self.no_gate else self.gate or Gate(sweep.spec.gate)
         named = [(item.cell.title, item) for item in results]
         if gate and all(item.is_reference and item.score for item in results):
             settle("acpc sweep", [Case(x, Outcome.PASSED, REFERENCE) for x, _ in named], self.junit)
