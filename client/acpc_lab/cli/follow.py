@@ -165,10 +165,7 @@ def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Sh
     ``first`` is shown before the first count; ``more`` are further columns of the bar.
     """
     console = Console(stderr=True, highlight=False, markup=False, emoji=False)
-    if render.QUIET.get():
-        yield lambda what, done, total, remark: None
-        return
-    if not (live and console.is_terminal):
+    if render.QUIET.get() or not (live and console.is_terminal):
         yield _lines()
         return
     remarks = TextColumn("{task.fields[remark]}", markup=False)
@@ -206,11 +203,8 @@ def shown(
 ) -> Iterator[OnUpdate[Any]]:
     """Shows a campaign: a line for each task that ends or waits, below them how many are done.
 
-    Args:
-        noun: What a task is called, in the plural.
-        before: What goes on before there are tasks.
-        answer: The answer of a task in one line; empty: it has none.
-        live: Whether a terminal has a bar.
+    ``noun`` is what tasks are called, ``before`` what goes on before there are any, and ``answer``
+    words what came of one; empty: nothing did. A terminal has a bar where it is ``live``.
     """
     known: dict[str, TaskState] = {}
     away = False
@@ -254,7 +248,7 @@ def _left(seconds: float) -> str:
 
 
 def follow(
-    client: AcpcClient, name: str, *, timeout: float | None, out: Path | None = None, said: str = ""
+    client: AcpcClient, name: str, timeout: float | None, out: Path | None = None, said: str = ""
 ) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
@@ -292,16 +286,17 @@ def finish(
             if not form.json:
                 render.prose(render.study_line(job.study))
             raise typer.Exit(Exit.OK)
-    from acpc_lab.cli import cells as table  # noqa: PLC0415  slow to import
+    from acpc_lab.cli.cells import cells_of, results_table  # noqa: PLC0415  slow to import
 
     requests: Sequence[ScoreRequest | None] = asked or [job.request for job in jobs]
-    cells = table.cells_of(jobs, requests)
+    cells = cells_of(jobs, requests)
     if not form.json and answered:
         said = render.asked(answered[0], shifts=len(jobs))
         if len(jobs) == 1:
             render.score(answered[0].result(), said)
         else:
-            table.results_table(cells, asked=said)
-    named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
-             for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
+            results_table(cells, asked=said)
+    named = []
+    for cell, request in zip(cells, requests, strict=True):
+        named.append((f"{cell.name} under {cell.shift}" if request else cell.name, cell))
     conclude("acpc score", named, form.gate, form.junit)

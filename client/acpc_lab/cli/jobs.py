@@ -210,7 +210,7 @@ class Show(ScoreOptions, Server):
     def _job(self, client: AcpcClient) -> None:
         name = job_name(self.name)
         if self.wait:
-            finish([follow(client, name, timeout=self.timeout, out=self.out)], self)
+            finish([follow(client, name, self.timeout, self.out)], self)
         operation = client.operations.get(name)
         if self.out is not None:
             if operation.study is None:

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import UserDict
 from typing import Annotated, Any
 
 import typer
@@ -50,7 +50,7 @@ _ELSEWHERE = {
 """What somebody may mean who names a thing where a command belongs."""
 
 
-class _Loaded(Mapping[str, Any]):
+class _Loaded(UserDict[str, Any]):
     """The commands by name, each imported when it is asked for: an import takes longest."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
@@ -62,19 +62,13 @@ class _Loaded(Mapping[str, Any]):
         alone.command(name, cls=Command)(found)
         return typer.main.get_command(alone)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
 
 class Program(Group):
     """The program, whose commands are imported when they are used."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**attributes)
-        self.commands = _Loaded()  # type: ignore[assignment]
+        self.commands = _Loaded(COMMANDS)  # type: ignore[assignment]
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         return list(COMMANDS)

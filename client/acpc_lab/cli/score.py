@@ -2,8 +2,8 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -202,36 +202,27 @@ class Score(Asked, ScoreOptions, Server):
                 return
             ended = []
             for job, shift in zip(jobs, shifts, strict=True):
-                said = f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else "")
-                one = follow(client, job.name, timeout=self.timeout, out=self.out, said=said)
-                ended.append(one)
+                said = f"{job.name}: submitted" + (f", {shift}" if shifts[1:] else "")
+                ended.append(follow(client, job.name, self.timeout, self.out, said))
         finish(ended, self, [ScoreRequest(shift=shift, **asked) for shift in shifts])
 
     def _submit(
         self, client: AcpcClient, shifts: Sequence[Perturbation], asked: dict[str, Any]
     ) -> list[ScoreJob]:
-        with _submitting(self.request_id or str(uuid.uuid4())) as named:
-            names = [f"{named}-{place}" for place in range(len(shifts))]
-            return [
-                client.score_checkpoint(shift=shift, request_id=name, **asked)
-                for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
-            ]
-
-
-@contextmanager
-def _submitting(request_id: str) -> Iterator[str]:
-    """Says how to find the job again, where its submission ends without an answer.
-
-    Raises typer.Exit: It was interrupted; ServerAway: The server was away for too long.
-    """
-    again = f"it may have the job: give the same command with --request-id {request_id}"
-    try:
-        with interruptible([f"interrupted before the server answered; {again}"]):
-            yield request_id
-    except ServerAway as away:
-        if away.sent:
-            raise extended(away, again) from None
-        raise
+        """The jobs; where their submission ends without an answer, says how to find them again."""
+        name = self.request_id or str(uuid.uuid4())
+        names = [f"{name}-{place}" for place in range(len(shifts))] if shifts[1:] else [name]
+        again = f"it may have the job: give the same command with --request-id {name}"
+        try:
+            with interruptible([f"interrupted before the server answered; {again}"]):
+                return [
+                    client.score_checkpoint(shift=shift, request_id=request_id, **asked)
+                    for shift, request_id in zip(shifts, names, strict=True)
+                ]
+        except ServerAway as away:
+            if away.sent:
+                raise extended(away, again) from None
+            raise
 
 
 class CheckFit(OnAnchors, Followed, Server):
@@ -256,7 +247,7 @@ class CheckFit(OnAnchors, Followed, Server):
         with self.connect() as client:
             asked = (checkpoint_of(self.checkpoint), anchors, Identity())
             job = client.score_checkpoint(*asked, protocol=ScoreProtocol(draws=1))
-            ended = follow(client, job.name, timeout=self.timeout)
+            ended = follow(client, job.name, self.timeout)
         fit = ended.result().checkpoint.fit
         if fit is None:
             render.problem("nothing moves in these data, or the server is too old to say")
@@ -317,14 +308,13 @@ class Limit(Asked, Followed, Server):
             for shift, job in zip(severities, jobs, strict=True):
                 scored.append((shift, job.result(self.timeout), job.name))
                 point = LimitPoint.of(*scored[-1])
-                last = f"{point.shift}: S {point.score:.3g}"
-                show("severities", len(scored), len(severities), last)
-        found = SeverityLimit.of(scored)
-        result = Result("limit", found)
+                remark = f"{point.shift}: S {point.score:.3g}"
+                show("severities", len(scored), len(severities), remark)
+        result = Result("limit", SeverityLimit.of(scored))
         if self.out is not None:
             save_result(result, self.out)
-        self.answer(result, lambda: render.answer(found))
-        raise typer.Exit(Exit.OK if found.passes else Exit.SCREEN_FAILED)
+        self.answer(result, lambda: render.answer(result.answer))
+        raise typer.Exit(Exit.OK if result.answer.passes else Exit.SCREEN_FAILED)
 
     def _severities(self) -> Sequence[Perturbation]:
         """The grid itself, or even steps up to the strongest change."""

@@ -233,7 +233,7 @@ class Verify(Followed, Server):
         held = acpc_client.load_result(self.source)
         with self.connect() as client:
             job = _submitted(client, held, str(self.source))
-            ended = follow(client, job.name, timeout=self.timeout)
+            ended = follow(client, job.name, self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
