@@ -23,7 +23,7 @@ KEYS: dict[str, type] = {
     "token_file": Path, "insecure": bool, "timeout": float, "patience": float,
 }  # fmt: skip
 """What a profile may say; each is also a variable, ``target`` being ``ACPC_TARGET``."""
-_HELD = {Path: (str,), float: (float, int)}
+_HELD: dict[Any, tuple[Any, ...]] = {Path: (str,), float: (float, int)}
 """What stands in the file for values that it has no type for, or two."""
 Profiles = dict[str, dict[str, Any]]
 _toml = partial(json.dumps, ensure_ascii=False)
