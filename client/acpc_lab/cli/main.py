@@ -25,7 +25,7 @@ COMMANDS = {
     "verify": "stored.Verify: Does a stored result come out again? A study, or a job's result.",
     "diff": "stored.Diff: Compares two checkpoints that were scored on the same anchors.",
     "sweep": "sweep.app: Scores checkpoints x shifts x severities x seeds, from one file.",
-    "watch": "watch.Watch: Scores each new checkpoint that appears in a folder, once.",
+    "watch": "sweep.Watch: Scores each new checkpoint that appears in a folder, once.",
     "report": "report.Report: Writes the report of a sweep or of jobs: one HTML file.",
     "study": "study.app: The paper's studies on your own checkpoints.",
     "list": "jobs.List: Lists checkpoints, datasets, tasks, shifts, anchor sets or jobs.",

@@ -34,22 +34,11 @@ from acpc_client import (
 )
 from acpc_client.errors import AlreadyExists, ArgumentError, ServerAway, extended
 
-from acpc_lab.cli import render
+from acpc_lab.cli import options, render
 from acpc_lab.cli.command import Exit, Keys, ProtocolOption, given, keys_of, read_protocol, sets
 from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import ScoreOptions, counted, finish, follow
-from acpc_lab.cli.options import (
-    DRAW,
-    AnchorCount,
-    CheckpointName,
-    Followed,
-    Population,
-    ScoreOut,
-    Shift,
-    checkpoint_of,
-    interruptible,
-    read_grid,
-)
+from acpc_lab.cli.options import DRAW, Followed, Population, checkpoint_of, interruptible
 from acpc_lab.evidence import LimitPoint, SeverityLimit
 
 _PROTOCOL = (
@@ -68,7 +57,7 @@ _KEYS = {
 }
 
 
-class OnAnchors(AnchorCount):
+class OnAnchors(options.AnchorCount):
     """A checkpoint, and the anchors that it is measured on.
 
     Attributes:
@@ -78,7 +67,7 @@ class OnAnchors(AnchorCount):
             the request id of its upload, or latest.
     """
 
-    checkpoint: CheckpointName
+    checkpoint: options.CheckpointName
     dataset: str | None = None
     task: str | None = None
     anchor_set: Annotated[str | None, typer.Option(metavar="DIGEST")] = None
@@ -183,14 +172,14 @@ class Score(Asked, ScoreOptions, Server):
         no_wait: Print the job's name and leave.
     """
 
-    shift: Shift
+    shift: options.Shift
     request_id: str | None = None
     no_wait: bool = False
 
     def __call__(self) -> None:
         if self.no_wait and self.junit is not None:
             raise ArgumentError("--junit", "it needs a verdict; leave out --no-wait")
-        shifts = read_grid([self.shift])
+        shifts = options.read_grid([self.shift])
         if len(shifts) > 1 and self.out is not None:
             raise ArgumentError("--out", "holds one score; name one shift")
         asked = self.asked()
@@ -291,7 +280,7 @@ class Limit(Asked, Followed, Server):
     shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
     steps: Annotated[int, typer.Option(min=1, max=256)] = 10
     request_id: str | None = None
-    out: ScoreOut = None
+    out: options.ScoreOut = None
 
     def __call__(self) -> None:
         severities, asked = self._severities(), self.asked()
