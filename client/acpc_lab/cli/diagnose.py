@@ -68,7 +68,7 @@ class _Asked(Printed, Server):
         with self.connect() as client:
             call = getattr(client, method)
             result = answered(kind, call, checkpoint_of(self.checkpoint), **asked)
-        self.answer(result, lambda: render.answer(result.answer, shifts))
+        render.answer(result, shifts)
         return result.answer
 
     def demand(self, met: bool, option: str, junit: Path | None) -> None:

@@ -14,6 +14,7 @@ from acpc_lab.datasets import TaskChoice, columns_of, open_dataset, proposed
 from acpc_lab.sweeps import example
 from acpc_lab.tables import Quantity, write_whole
 
+_KNOWN = ("pixels", "action", "state", "frameskip", "history")
 _COLUMNS = (
     Quantity("column", "name"),
     Quantity("holds", "kind"),
@@ -83,20 +84,13 @@ class Init(Options):
         if not self.source.exists():
             wrong = "is not here; if it lies at the server alone, give the command there"
             raise ArgumentError(str(self.source), wrong)
+        known = {name: getattr(self, name) for name in _KNOWN}
         try:
             labels = tuple(map(int, self.labels.split(","))) if self.labels else None
         except ValueError as error:
             wrong = f"found {self.labels!r}, wanted numbers like 1,2"
             raise ArgumentError("--labels", wrong) from error
-        chosen = TaskChoice(
-            self.source.stem[:100],
-            pixels=self.pixels,
-            action=self.action,
-            state=self.state,
-            frameskip=self.frameskip,
-            history=self.history,
-            labels=labels,
-        )
+        chosen = TaskChoice(self.source.stem[:100], labels=labels, **known)
         with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
             render.show(_COLUMNS, columns)

@@ -6,7 +6,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -58,13 +58,6 @@ class Printed(Options):
     @property
     def json(self) -> bool:
         return self.form is Format.JSON
-
-    def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
-        """Prints a record or a result: its JSON, or what ``show`` prints of it."""
-        if self.json:
-            render.line(found.to_json(indent=2))
-        else:
-            show()
 
 
 class Followed(Printed):

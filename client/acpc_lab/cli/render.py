@@ -174,12 +174,16 @@ def fields(
                 line(f"{column.heading:<20}{text}")
 
 
-def answer(found: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
-    """An answer that prints itself: the headline, the table, what its names stand for, warnings.
+def answer(held: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
+    """An answer, or a result with one: the headline, the table, what its names mean, warnings.
 
     Views are named by their shifts, where there are any. A table has a row per view where it is
     wide or CSV.
     """
+    if FORM.get() is Format.JSON:
+        line(held.to_json(indent=2))
+        return
+    found = held.answer if isinstance(held, Result) else held
     prose(found.headline())
     shown = found.shown() if FORM.get() is Format.TABLE else found.table()
     if "spec_index" in shown:
@@ -224,9 +228,8 @@ def asked(job: Operation, *, shifts: int = 1) -> str:
 
 
 def study_line(study: StudyResult) -> str:
-    """A study in one line."""
-    names = ", ".join(study.columns)
-    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
+    """A study in one line, with its columns."""
+    return f"{study.headline()} of {', '.join(study.columns)}"
 
 
 def source_of(job: Operation) -> str:

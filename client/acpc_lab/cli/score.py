@@ -21,7 +21,6 @@ from acpc_client import (
     AcpcClient,
     DatasetAnchors,
     EvidenceOptions,
-    Fit,
     FitOutcome,
     Identity,
     Perturbation,
@@ -241,18 +240,17 @@ class CheckFit(OnAnchors, Followed, Server):
         if fit is None:
             render.problem("nothing moves in these data, or the server is too old to say")
             raise typer.Exit(Exit.UNDECIDED)
-        self.answer(fit, lambda: _show_fit(self.checkpoint, fit))
+        if self.json:
+            render.line(fit.to_json(indent=2))
+        else:
+            render.prose(f"{self.checkpoint} {fit}")
+            skills = [*fit.step_skill, fit.skill]
+            render.table({
+                "step": [*range(1, len(skills)), "all"],
+                "skill": [f"{skill:.3f}" for skill in skills],
+                "interval": [*fit.step_intervals, fit.interval],
+            })  # fmt: skip
         raise typer.Exit(_FIT_CODES.get(fit.outcome, Exit.UNDECIDED))
-
-
-def _show_fit(name: str, fit: Fit) -> None:
-    render.prose(f"{name} {fit}")
-    skills = [*fit.step_skill, fit.skill]
-    render.table({
-        "step": [*range(1, len(skills)), "all"],
-        "skill": [f"{skill:.3f}" for skill in skills],
-        "interval": [*fit.step_intervals, fit.interval],
-    })  # fmt: skip
 
 
 class Limit(Asked, Followed, Server):
@@ -302,7 +300,7 @@ class Limit(Asked, Followed, Server):
         result = Result("limit", SeverityLimit.of(scored))
         if self.out is not None:
             save_result(result, self.out)
-        self.answer(result, lambda: render.answer(result.answer))
+        render.answer(result)
         raise typer.Exit(Exit.OK if result.answer.passes else Exit.SCREEN_FAILED)
 
     def _severities(self) -> Sequence[Perturbation]:

@@ -142,7 +142,7 @@ class Diff(Followed, Server):
                 of = {"a": self.first, "b": self.second}.get(error.field, "")
                 wrong = f"{of}: {error.description}" if ": found" in error.description else ""
                 raise ArgumentError(error.field, wrong or error.description) from error
-        self.answer(found, lambda: render.answer(found))
+        render.answer(found)
         if self.gate is None:
             return
         outcome = _no_worse(found)
@@ -216,8 +216,10 @@ class Verify(Followed, Server):
 
     def __call__(self) -> None:
         found, what = self._study() if self.source.is_dir() else self._job()
-        if self.json or found.difference is None:
-            self.answer(found, lambda: render.line(f"OK: {what}"))
+        if self.json:
+            render.line(found.to_json(indent=2))
+        elif found.difference is None:
+            render.line(f"OK: {what}")
         if found.difference is not None:
             render.problem(f"first difference: {found.difference}")
         if isinstance(found, _Repetition):
