@@ -269,7 +269,8 @@ def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: A
     for side in ("checkpoint", "reference"):
         if asked.get(side):
             asked[side] = replace(asked[side], digest="", model_digest="")
-    return submit(*(asked.pop(name) for name in ("checkpoint", "anchors", what)), **asked)
+    first = [asked.pop(name) for name in ("checkpoint", "anchors", what)]
+    return submit(*first, **asked)
 
 
 def _repeated(held: Result, now: Result, within: float) -> _Repetition:
