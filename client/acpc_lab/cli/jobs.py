@@ -269,15 +269,13 @@ class Cancel(Server):
     name: Annotated[str, typer.Argument(metavar="JOB|SWEEP.YAML", help=f"{_NAME}. Or a sweep.")]
 
     def __call__(self) -> None:
-        if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
-            from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
-
-            sweep = Sweep.load(Path(self.name))
-            with self.connect() as client:
-                asked = sweep.cancel(client)
-            render.line(f"{asked} cancellations requested")
-            return
         with self.connect() as client:
+            if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
+                from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
+
+                asked = Sweep.load(Path(self.name)).cancel(client)
+                render.line(f"{asked} cancellations requested")
+                return
             before = client.operations.get(job_name(self.name))
             client.operations.cancel(before.name)
             now = client.operations.get(before.name)

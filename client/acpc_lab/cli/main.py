@@ -68,7 +68,7 @@ class Program(Group):
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**attributes)
-        self.commands = _Loaded(COMMANDS)  # type: ignore[assignment]
+        self.commands = _Loaded(COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         return list(COMMANDS)
