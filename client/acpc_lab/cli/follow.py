@@ -194,11 +194,7 @@ def _lines() -> Show:
 
 @contextmanager
 def shown(
-    noun: str,
-    before: str,
-    answer: Callable[[Any], str] = lambda _: "",
-    *,
-    live: bool = True,
+    noun: str, before: str, answer: Callable[[Any], str] = lambda _: "", *, live: bool = True
 ) -> Iterator[OnUpdate[Any]]:
     """Shows a campaign: a line for each task that ends or waits, below them how many are done.
 

@@ -161,9 +161,8 @@ class Score(Asked, ScoreOptions, Server):
             --dataset tworoom.h5 --task tworoom --shift blur:15 \
             --gate confident || exit 1
 
-    **How many anchors?** Without `--anchors` and a protocol it measures until it is decided, 400 at
-    most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
-    and nearly all that clearly fail; near a threshold no number may do. With
+    **How many anchors?** 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good
+    ones (0.15, 0.99) and nearly all that clearly fail; near a threshold no number may do. With
     `--population trajectories` it takes several times as many episodes.
 
     Attributes:

@@ -112,15 +112,14 @@ class Diff(Followed, Server):
         acpc diff before.json after.json
         acpc diff 5f0c9a 77aa02 --protocol '{confidence: 0.99}'
 
-    A release can stop where the new checkpoint may be worse than the deployed one: exit 3 where it
-    surely is, 5 where the intervals allow either.
+    A release can stop where the new checkpoint may be worse than the deployed one:
 
         acpc diff deployed.json candidate.json --gate no-worse || exit 1
 
     Attributes:
         first: A score: a file of `--out`, or a job, by operations/ID or its ID.
         second: The score that is compared with A, named likewise.
-        gate: no-worse: exit with 3 where B is surely worse than A, 5 undecided.
+        gate: no-worse: exit with 3 where B is surely worse than A, 5 where intervals allow either.
     """
 
     keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
