@@ -25,7 +25,7 @@ MAIN = {"acpc-server": "acpc_server.__main__", "acpc": "acpc_lab.__main__"}
 # What each kind imports, besides what these import.
 IMPORTED = {
     "acpc-server": ("acpc_server.cli", "sqlalchemy.dialects.sqlite"),
-    "acpc": tuple(f"acpc_lab.cli.{name}" for name in ("main", "score", "sweep", "watch")),
+    "acpc": tuple(f"acpc_lab.cli.{name}" for name in ("main", "score", "sweep")),
 }
 # Variables, or what they begin with, that libraries read once: when they are imported. PYTHONPATH
 # counts for plug-ins, which the server looks for when it needs them.

@@ -1,48 +1,28 @@
 """``acpc anchors``."""
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 import typer
 from acpc.contract import CreateRequest
-from acpc_client import (
-    AnchorArrays,
-    AnchorContents,
-    AnchorSet,
-    Checkpoint,
-    DatasetAnchors,
-    DatasetFile,
-    OnUpload,
-    UploadProgress,
-)
+from acpc_client import AnchorArrays, AnchorContents, AnchorSet, DatasetAnchors, UploadProgress
 from acpc_client.errors import ArgumentError
 from rich.progress import TimeRemainingColumn
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Keys, given, group
+from acpc_lab.cli.command import Command, Keys, ProtocolOption, given, group, keys_of, read_protocol
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import counted
-from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, Server, interruptible
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
-from acpc_lab.cli.render import DIGITS
+from acpc_lab.cli.options import DRAW, AnchorCount, Followed, Printed, interruptible
 from acpc_lab.tables import Quantity, load_anchors, load_views
 
 app = group(
     "anchors", "Anchor sets: upload once, score many checkpoints and shifts on the same windows."
 )
-
-
-def mebibytes(item: Checkpoint | AnchorSet | DatasetFile) -> str:
-    """Words the size of what a server holds."""
-    return f"{item.size_bytes / 2**20:.1f}"
-
-
-def _day(moment: datetime | None) -> str:
-    return "-" if moment is None else moment.date().isoformat()
 
 
 def _drawn(item: AnchorSet) -> str:
@@ -52,27 +32,24 @@ def _drawn(item: AnchorSet) -> str:
     return f"{source.dataset}, task {source.task}, seed {source.seed}{each}" if source else ""
 
 
-def _expires(item: AnchorSet) -> str:
-    later = f"{_day(item.expire_time)}, later when it is used"
-    return "never" if item.expire_time is None else later
-
-
 def _counts(found: Mapping[Any, int]) -> str:
     return ", ".join(f"{name} ({count})" for name, count in found.items())
 
 
+MEBIBYTES = Quantity("MiB", lambda item: f"{item.size_bytes / 2**20:.1f}")
+_DAY = "%Y-%m-%d"
 _SIZES = (
     Quantity("frames", lambda item: f"{item.history} + {item.horizon}", wide=True),
     Quantity("pixels", lambda item: f"{item.height} x {item.width}", wide=True),
-    Quantity("MiB", mebibytes, wide=True),
+    MEBIBYTES._replace(wide=True),
 )
 ANCHOR_SETS = (
-    Quantity("digest", "digest", most=DIGITS),
+    Quantity("digest", "digest", most=render.DIGITS),
     Quantity("what", lambda i: i.description or (i.source.dataset if i.source else "-"), most=40),
     Quantity("anchors", "anchors"),
-    Quantity("made", lambda item: _day(item.create_time)),
+    Quantity("made", "create_time", _DAY),
     *_SIZES,
-    Quantity("expires", lambda item: _day(item.expire_time), wide=True),
+    Quantity("expires", "expire_time", _DAY, wide=True),
 )
 ANCHOR_SET = (
     Quantity("digest", "digest"),
@@ -84,8 +61,9 @@ ANCHOR_SET = (
     Quantity("directions", lambda item: _counts(item.directions)),
     Quantity("further arrays", lambda item: ", ".join(
         f"{x.name} {x.shape[-1]} wide" for x in item.extras if "/" not in x.name)),
-    Quantity("made", lambda item: _day(item.create_time)),
-    Quantity("expires", _expires),
+    Quantity("made", "create_time", _DAY),
+    Quantity("expires", lambda item: f"{item.expire_time:{_DAY}}, later when it is used"
+             if item.expire_time else "never"),
     Quantity("description", "description"),
     Quantity("source", _drawn),
 )  # fmt: skip
@@ -190,7 +168,20 @@ class Upload(_Made, Followed, Server):
         if not self.file.exists():
             wrong = "is not here; of a dataset at the server: acpc anchors create"
             raise ArgumentError(str(self.file), wrong)
-        with self.connect() as client, _shown() as (progress, on_read):
+        named: set[str] = set()
+
+        def on_upload(now: UploadProgress) -> None:
+            if now.request_id not in named:
+                named.add(now.request_id)
+                render.note(f"upload {now.request_id}: {now.stored} anchors stored already")
+            sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
+            show("stored anchors", now.stored, now.total, sent)
+
+        def on_read(done: int, total: int) -> None:
+            if not named:  # the upload shows the second reading
+                show("read anchors", done, total, "")
+
+        with self.connect() as client, counted("storing anchors", TimeRemainingColumn()) as show:
             groups, probes = (load_views(*paths or ()) for paths in (self.views, self.directions))
             words = "interrupted: what was stored is kept; run the command again to go on"
             with interruptible([words]), self._arrays(on_read) as anchors:
@@ -198,11 +189,11 @@ class Upload(_Made, Followed, Server):
                     replace(anchors, views=groups, directions=probes),
                     description=self.description,
                     compress=self.compress,
-                    progress=progress,
+                    progress=on_upload,
                     request_id=self.request_id,
                     timeout=self.timeout,
                 )
-        render.fields(stored, ANCHOR_SET, self.form)
+        render.fields(stored, ANCHOR_SET)
 
     def _arrays(
         self, on_read: Callable[[int, int], object]
@@ -266,24 +257,4 @@ class Create(_Made, Printed, Server):
                 timeout=self.timeout,
                 **reading,
             )
-        render.fields(made, ANCHOR_SET, self.form)
-
-
-@contextmanager
-def _shown() -> Iterator[tuple[OnUpload, Callable[[int, int], object]]]:
-    """Shows on stderr how far an upload is, and before it the first reading of a dataset."""
-    named: set[str] = set()
-    with counted("storing anchors", TimeRemainingColumn()) as show:
-
-        def on_upload(now: UploadProgress) -> None:
-            if now.request_id not in named:
-                named.add(now.request_id)
-                render.note(f"upload {now.request_id}: {now.stored} anchors stored already")
-            sent = f"{now.sent_bytes / 2**20:.1f} MiB sent"
-            show("stored anchors", now.stored, now.total, sent)
-
-        def on_read(done: int, total: int) -> None:
-            if not named:  # the upload shows the second reading
-                show("read anchors", done, total, "")
-
-        yield on_upload, on_read
+        render.fields(made, ANCHOR_SET)

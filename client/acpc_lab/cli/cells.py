@@ -8,8 +8,9 @@ from acpc_client import Identity, Operation, Outcome, Score
 
 from acpc_lab.campaigns import Entry
 from acpc_lab.cli import render
-from acpc_lab.cli.render import Format
+from acpc_lab.cli.render import FORM, Format
 from acpc_lab.evidence import Correction
+from acpc_lab.report import ReportData, claims, failing
 from acpc_lab.sweeps import BY_NAME, Cell, CellResult, TaskState, judged
 from acpc_lab.tables import Quantity
 
@@ -39,7 +40,6 @@ def cells_of(
 
 def results_table(
     results: Sequence[CellResult],
-    form: Format = Format.TABLE,
     *,
     asked: str = "",
     first: str = "checkpoint",
@@ -49,8 +49,6 @@ def results_table(
 
     ``first`` is what the names of the cells are; ``asked`` stands above the table.
     """
-    from acpc_lab.report import ReportData, claims, failing  # noqa: PLC0415  slow to import
-
     known = any(item.evidence is not None for item in results)
     if known:
         data = ReportData("", tuple(results), correction=correction)
@@ -58,16 +56,16 @@ def results_table(
             render.prose(sentence)
     if asked:
         render.prose(asked)
-    most = MAX_ROWS if form is Format.TABLE else len(results)
+    most = MAX_ROWS if FORM.get() is Format.TABLE else len(results)
     columns = (COLUMNS[0]._replace(name=first), *COLUMNS[1:], *(_SURE if known else ()))
-    render.listing(results[:most], columns, form)
+    render.listing(results[:most], columns)
     if len(results) > most:
         render.prose(f"and {len(results) - most} more: -o wide")
     for score in [item.score for item in results if item.score][:1]:
         render.prose(score.meaning())
     limits = {id(item.limit): item.limit for item in results if item.limit is not None}
     if limits:
-        render.columns([*limits.values()][:most], *_LIMITS)
+        render.show(_LIMITS, [*limits.values()][:most])
 
 
 def _judged(item: CellResult, outcome: Outcome | None) -> str:
@@ -80,11 +78,11 @@ def _judged(item: CellResult, outcome: Outcome | None) -> str:
 
 
 _LIMITS = (
-    ("checkpoint", "checkpoint"),
-    ("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
-    ("interval", "interval"),
-    ("breaks by", lambda limit: limit.broken_by or "-"),
-    ("strongest", "strongest"),
+    Quantity("checkpoint", "checkpoint"),
+    Quantity("holds up to", lambda limit: f"{limit.unit} {limit.brief}"),
+    Quantity("interval", "interval"),
+    Quantity("breaks by", lambda limit: limit.broken_by or "-"),
+    Quantity("strongest", "strongest"),
 )
 _FIRST = (
     *(BY_NAME[name] for name, number in NUMBERS.items() if number.listing is Place.FIRST),

@@ -11,16 +11,18 @@ import math
 import re
 import shutil
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from inspect import cleandoc
-from typing import Any, ClassVar, dataclass_transform, get_args, get_type_hints
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, dataclass_transform, get_args, get_type_hints
 
 import typer
 from acpc import contract
 from acpc.console import CommandGroup
-from acpc.contract import Frozen, Wire, WireEnum, bounds_of
+from acpc.contract import Frozen, Reading, Wire, WireEnum, bounds_of, did_you_mean, field_from_plain
+from acpc_client import Thresholds, load_thresholds
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 from typer.core import TyperCommand
 
@@ -61,18 +63,17 @@ def reported() -> Iterator[None]:
 
 
 class Group(CommandGroup):
-    """A group of commands; its help says nothing of the type of a flag."""
+    """A group of commands."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        _plain_flags(list(self.get_params(ctx)))
-        super().format_help(ctx, formatter)
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own
+        return _plain_flags(super().get_params(ctx))
 
 
 class Command(TyperCommand):
     """Runs the dataclass that typer makes of the options.
 
-    A command's own options come first in the help, then those of its bases in their order. What
-    says no help of its own is described by the ``Attributes`` of the docstring.
+    A command's own options come first in the help, then those of its bases in their order. The
+    ``Attributes`` of the docstring describe them, where their declarations do not.
     """
 
     def __init__(self, *arguments: Any, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
@@ -85,7 +86,7 @@ class Command(TyperCommand):
         self.help = (self.help or "").partition("\n\nAttributes:")[0]
         for param in self.params:
             given: Any = param
-            given.help = given.help or about(self.declared, param.name or "") or None
+            given.help = about(self.declared, param.name or "") or given.help
             if param.default is False:  # a flag that is off needs none to turn it off
                 param.secondary_opts = []
 
@@ -94,24 +95,26 @@ class Command(TyperCommand):
         with reported():
             return ctx.invoke(command)
 
+    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own
+        return _plain_flags(super().get_params(ctx))
+
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
-        _plain_flags(list(self.get_params(ctx)))
         super().format_help(ctx, formatter)
-        keys = self.declared.keys
-        if keys:
+        if self.declared.keys:
             typer.echo(" Keys of --protocol, in a YAML file or inline, as '{draws: 3}':\n")
             width = shutil.get_terminal_size().columns - 1
-            for name, (record, field) in keys.items():
+            for name, (record, field) in self.declared.keys.items():
                 text = f"{name}: {in_words(record, field)}"
                 typer.echo(textwrap.fill(text, width, initial_indent=" ", subsequent_indent="   "))
             typer.echo()
 
 
-def _plain_flags(params: list[Any]) -> None:
+def _plain_flags(params: list[Any]) -> list[Any]:
     """Leaves out that a flag is a truth value, which newer releases of typer write."""
     for param in params:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
+    return params
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
@@ -149,30 +152,29 @@ def about(record: type[Any], name: str) -> str:
     return ""
 
 
-def _default_of(record: type[Any], name: str) -> str:
-    (value,) = (f.default for f in fields(record) if f.name == name)
-    if isinstance(value, WireEnum):
-        return str(value) if value else ""
-    numbers = value if isinstance(value, tuple) else (value,)
-    if not all(isinstance(item, int | float) and not isinstance(item, bool) for item in numbers):
-        return ""
-    return ",".join(f"{item:g}" for item in numbers)
-
-
 def in_words(record: type[Any], name: str) -> str:
     """Describes a field, with its default and the choices of an enum."""
-    text, default = about(record, name), _default_of(record, name)
-    text = re.sub(r"Range: 0 to \d{20}; default", "Default", text).replace("None: ", "default: ")
-    kind = _kind_of(record, name)
-    if isinstance(kind, type) and issubclass(kind, WireEnum):
-        text = f"{'|'.join(str(value) for value in kind if value)}. {text}"
-    silent = text and default and "default" not in text.lower()
-    return f"{text.rstrip('.')} [{default}]." if silent else text
+    text = re.sub(r"Range: 0 to \d{20}; default", "Default", about(record, name))
+    text = text.replace("None: ", "default: ")
+    choices = _choices(record, name)
+    if choices:
+        text = f"{'|'.join(choices)}. {text}"
+    (default,) = (field.default for field in fields(record) if field.name == name)
+    values = default if isinstance(default, tuple) else (default,)
+    words = [str(x) for x in values if isinstance(x, WireEnum) and x]
+    words += [f"{x:g}" for x in values if type(x) in (int, float)]
+    if not (text and words) or "default" in text.lower():
+        return text
+    return f"{text.rstrip('.')} [{','.join(words)}]."
 
 
-def _kind_of(record: type[Any], name: str) -> Any:  # noqa: ANN401 - a type
+def _choices(record: type[Any], name: str) -> dict[str, WireEnum]:
+    """The values of an enum by their words; none of another field."""
     hint = get_type_hints(record)[name]
-    return (get_args(hint) or (hint,))[0]
+    kind = (get_args(hint) or (hint,))[0]
+    if not (isinstance(kind, type) and issubclass(kind, WireEnum)):
+        return {}
+    return {str(value): value for value in kind if value}
 
 
 def sets(record: type[Any], name: str, *flags: str, **more: Any) -> Any:  # noqa: ANN401 - as typer.Option
@@ -181,23 +183,98 @@ def sets(record: type[Any], name: str, *flags: str, **more: Any) -> Any:  # noqa
     It is not sent where it is not given, so that the server's default holds. An enum has a parser;
     its annotation is Any, as typer takes an enum's for a wish to read its values.
     """
-    kind = _kind_of(record, name)
-    if isinstance(kind, type) and issubclass(kind, WireEnum):
-        known = {str(value): value for value in kind if value}
-        more |= {"parser": lambda text: _one_of(text, known), "metavar": "|".join(known)}
+    known = _choices(record, name)
+
+    def parse(text: str) -> WireEnum:
+        if text not in known:
+            raise typer.BadParameter(f"found {text!r}, wanted one of {', '.join(known)}")
+        return known[text]
+
+    if known:
+        more |= {"parser": parse, "metavar": "|".join(known)}
     bounds = bounds_of(record).get(name)
     if bounds is not None and bounds.max_length is None and math.isfinite(bounds.ge):
         more["min"] = bounds.ge
-    more.setdefault("help", in_words(record, name))
-    return typer.Option(*flags, **more)
-
-
-def _one_of(text: str, known: Mapping[str, WireEnum]) -> WireEnum:
-    if text not in known:
-        raise typer.BadParameter(f"found {text!r}, wanted one of {', '.join(known)}")
-    return known[text]
+    return typer.Option(*flags, **{"help": in_words(record, name), **more})
 
 
 def given(**options: Any) -> dict[str, Any]:  # noqa: ANN401 - whatever options hold
     """Returns the options that were given: not None and not empty."""
     return {name: value for name, value in options.items() if value not in (None, [])}
+
+
+READINGS = [str(reading) for reading in Reading if reading]
+ProtocolOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="How it is measured, by the keys below: a YAML file, the same text inline as '{...}' "
+        f"or, where they have a reading, its name ({', '.join(READINGS)}) [paper].",
+    ),
+]
+
+
+def keys_of(record: type[Any], names: Iterable[str] = (), section: str = "") -> Keys:
+    """Keys that are called as fields of a record; without names as all of them."""
+    names = names or [field.name for field in fields(record)]
+    return {f"{section}.{name}".lstrip("."): (record, name) for name in names}
+
+
+def read_protocol(text: str | None, keys: Keys) -> dict[str, Any]:
+    """Reads the option: the values by key, those of a section by their field."""
+    if text is None:
+        return {}
+    section = next((x for x in ("protocol", "") if f"{x}.reading".lstrip(".") in keys), None)
+    if text in READINGS and section is not None:
+        return _read({section or "reading": text}, keys, Path())
+    from acpc_lab.sweeps import as_document, read_document  # noqa: PLC0415  slow to import
+
+    try:
+        inline = text.lstrip().startswith("{")
+        document = as_document(text) if inline else read_document(Path(text))
+        try:
+            return _read(document.value, keys, Path() if inline else Path(text).parent)
+        except ArgumentError as error:
+            raise document.error(error.field, error.description) from error
+    except ArgumentError as error:
+        place = "" if error.field == "sweep file" else f"{error.field}: "
+        wrong = f"{'' if inline else f'{text}: '}{place}{error.description}"
+        raise ArgumentError("--protocol", wrong) from error
+
+
+def _read(held: object, keys: Keys, beside: Path, section: str = "") -> dict[str, Any]:
+    if not isinstance(held, Mapping):
+        wanted = f"found {held!r}, wanted a mapping"
+        raise ArgumentError(section, wanted if section else f"wanted the keys {', '.join(keys)}")
+    read: dict[str, Any] = {}
+    sections: dict[str, dict[str, tuple[type[Any], str]]] = {}
+    for key, of in keys.items():
+        if "." in key:
+            sections.setdefault(key.partition(".")[0], {})[key.partition(".")[2]] = of
+    for name, item in held.items():
+        if name == "thresholds" and name in sections and isinstance(item, str):
+            read[name] = calibrated(beside / item)
+        elif name in sections:
+            reading = name == "protocol" and isinstance(item, str)
+            inner = {"reading": item} if reading else item
+            read[name] = _read(inner, sections[name], beside, name)
+        elif name in keys:
+            record, field = keys[name]
+            plain = tuple(item) if isinstance(item, list) else item
+            wire = issubclass(record, Wire)
+            read[name] = field_from_plain(record, field, item) if wire else plain
+        else:
+            known = [*(key for key in keys if "." not in key), *sorted(sections)]
+            near = did_you_mean(str(name), known, f"known keys: {', '.join(known)}")
+            raise ArgumentError(f"{section}.{name}".lstrip("."), f"unknown key; {near}")
+    return read
+
+
+def calibrated(path: Path) -> Thresholds:
+    """The thresholds that a study wrote, with their warnings on stderr."""
+    try:
+        chosen = load_thresholds(path)
+    except ArgumentError as error:
+        raise ArgumentError("thresholds", error.description) from error
+    render.notes(chosen.warnings, f"warning: {path}")
+    return chosen.thresholds

@@ -1,6 +1,5 @@
 """``acpc compare``, ``acpc certify`` and ``acpc plan-paired``."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -10,22 +9,13 @@ from acpc_client import CemBudget, Outcome, answered, read_npz
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
-from acpc_lab.cli.command import Keys, given, sets
-from acpc_lab.cli.follow import Case, JunitOption, settle
-from acpc_lab.cli.options import (
-    CheckpointName,
-    Printed,
-    Server,
-    Shifts,
-    checkpoint_of,
-    read_grid,
-)
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.command import Keys, ProtocolOption, given, keys_of, read_protocol, sets
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.follow import Case, settle
+from acpc_lab.cli.options import CheckpointName, Junit, Printed, Shifts, checkpoint_of, read_grid
 
-MOMENT = ("past_blocks", "proprio", "goal_proprio")
+_MOMENT = ("past_blocks", "proprio", "goal_proprio")
 """What a planner's moment may have besides its history and its goal."""
-
-
 _VIEWS = keys_of(PerturbationSet, ("seed", "anchor"))
 _PLANNER = {
     **keys_of(PerturbationSet, ("apply_to",)),
@@ -34,7 +24,7 @@ _PLANNER = {
 _POOL = keys_of(PlanStart, ("weights", "kept_elites", "temperature"))
 _PAIRED = keys_of(PairedRequest, ("sampling_seed", "returns", "choices"))
 _MODE = keys_of(PairRequest, ("numeric_mode",))
-_BUDGET = keys_of(CemBudget, ("candidates", "elites", "iterations", "horizon"), "budget")
+_BUDGET = keys_of(CemBudget, section="budget")
 
 
 class _Asked(Printed, Server):
@@ -42,7 +32,12 @@ class _Asked(Printed, Server):
 
     Attributes:
         input: NPZ file with the arrays listed above.
+        needed: Arrays that the input has.
+        optional: Arrays that it may have, besides ``views``.
     """
+
+    needed: ClassVar[tuple[str, ...]]
+    optional: ClassVar[tuple[str, ...]] = _MOMENT
 
     checkpoint: CheckpointName
     input: Annotated[Path, typer.Option(exists=True, dir_okay=False)]
@@ -50,26 +45,42 @@ class _Asked(Printed, Server):
     draws: Annotated[int | None, sets(PerturbationSet, "draws")] = None
     protocol: ProtocolOption = None
 
-    def read(self, needed: Sequence[str], optional: Sequence[str]) -> dict[str, Any]:
-        """The arrays of ``--input``, the views and the settings, as the client's calls take them.
+    def settings(self) -> dict[str, Any]:
+        """What the protocol and the options say, as the client's calls take it."""
+        return read_protocol(self.protocol, self.keys) | given(draws=self.draws)
 
-        Raises ArgumentError: Not an NPZ file, one with other arrays, both ``--shift`` and an
-        array ``views``, or neither, or wrong settings.
-        """
-        more = read_protocol(self.protocol, self.keys) | given(draws=self.draws)
-        arrays = read_npz(self.input)
-        missing = [name for name in needed if name not in arrays]
-        unknown = [name for name in arrays if name not in (*needed, *optional, "views")]
+    def ask(self, kind: str, method: str) -> Any:  # noqa: ANN401 - any answer
+        """Asks by a method of the client, and prints the answer as a result of this kind."""
+        settings, arrays = self.settings(), read_npz(self.input)
+        optional = (*self.optional, "views")
+        missing = [name for name in self.needed if name not in arrays]
+        unknown = [name for name in arrays if name not in (*self.needed, *optional)]
         if missing or unknown:
             wrong = f"missing {', '.join(missing)}" if missing else f"unknown {', '.join(unknown)}"
-            wanted = f"wanted {', '.join(needed)} and optionally {', '.join((*optional, 'views'))}"
+            wanted = f"wanted {', '.join(self.needed)} and optionally {', '.join(optional)}"
             raise ArgumentError("--input", f"{self.input}: {wrong}; {wanted}")
         if bool(self.shift) == ("views" in arrays):
             found = "both --shift and" if self.shift else "neither --shift nor"
             raise ArgumentError("--shift", f"found {found} an array views; give one of them")
-        views = {"perturbations": read_grid(self.shift or ()), "views": arrays.get("views")}
-        named = {"checkpoint": checkpoint_of(self.checkpoint)}
-        return {**dict.fromkeys(optional), **arrays, **named, **views, **more}
+        shifts = read_grid(self.shift or ())
+        views = {"perturbations": shifts, "views": arrays.get("views")}
+        asked = {**dict.fromkeys(self.optional), **arrays, **views, **settings}
+        with self.connect() as client:
+            call = getattr(client, method)
+            result = answered(kind, call, checkpoint_of(self.checkpoint), **asked)
+        render.answer(result, shifts)
+        return result.answer
+
+    def demand(self, met: bool, option: str, junit: Path | None) -> None:
+        """Writes the JUnit file, and exits where what an option requires is not met."""
+        message = f"{'met' if met else 'not met'}: {option}"
+        shifts = ", ".join(self.shift or ["given views"])
+        outcome = Outcome.PASSED if met else Outcome.FAILED
+        case = Case(f"{self.checkpoint} under {shifts} {option}", outcome, message)
+        code = settle("acpc certify", [case], junit)
+        if not met:
+            render.note(message)
+            raise typer.Exit(code)
 
 
 class Compare(_Asked):
@@ -92,12 +103,11 @@ class Compare(_Asked):
 
     keys: ClassVar[Keys] = {**_VIEWS, **keys_of(PairRequest, ("weights",)), **_MODE}
 
+    needed = ("history", "action_blocks")
+    optional = ("observed_future", "proprio", "future_proprio")
+
     def __call__(self) -> None:
-        optional = ("observed_future", "proprio", "future_proprio")
-        asked = self.read(("history", "action_blocks"), optional)
-        with self.connect() as client:
-            result = answered("comparison", client.compare_pair, **asked)
-        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
+        self.ask("comparison", "compare_pair")
 
 
 class Certify(_Asked):
@@ -138,24 +148,24 @@ class Certify(_Asked):
     """
 
     keys: ClassVar[Keys] = {**_VIEWS, **_PLANNER, **_POOL, **_MODE}
+    needed = ("history", "candidates", "goal")
+    optional = (*_MOMENT, "offsets", "infeasible")
 
     elites: Annotated[int | None, sets(PlanStart, "elite_count", "--elites")] = None
     require: Literal["top1", "elite"] | None = None
-    junit: JunitOption = None
+    junit: Junit = None
+
+    def settings(self) -> dict[str, Any]:
+        return super().settings() | given(elite_count=self.elites)
 
     def __call__(self) -> None:
-        require = self.require
-        if require == "elite" and not self.elites:
-            raise ArgumentError("--require", f"{require} needs --elites above 0")
-        asked = self.read(("history", "candidates", "goal"), (*MOMENT, "offsets", "infeasible"))
-        asked |= given(elite_count=self.elites)
-        with self.connect() as client:
-            result = answered("certificate", client.certify_pool, **asked)
-        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
-        if require is not None:
-            found = [getattr(view, require) for view in result.answer.views]
+        if self.require == "elite" and not self.elites:
+            raise ArgumentError("--require", "elite needs --elites above 0")
+        answer = self.ask("certificate", "certify_pool")
+        if self.require is not None:
+            found = [getattr(view, self.require) for view in answer.views]
             met = bool(found) and all(one is not None and one.certified for one in found)
-            _demand(met, f"--require {require}", self)
+            self.demand(met, f"--require {self.require}", self.junit)
 
 
 class PlanPaired(_Asked):
@@ -186,27 +196,18 @@ class PlanPaired(_Asked):
     """
 
     keys: ClassVar[Keys] = {**_VIEWS, **_PLANNER, **_PAIRED, **_BUDGET, **_MODE}
+    needed = ("history", "goal")
 
     require_certified: bool = False
-    junit: JunitOption = None
+    junit: Junit = None
+
+    def settings(self) -> dict[str, Any]:
+        read = super().settings()
+        read["budget"] = CemBudget(**read.pop("budget", {}))
+        return read
 
     def __call__(self) -> None:
-        asked = self.read(("history", "goal"), MOMENT)
-        asked["budget"] = CemBudget(**asked.pop("budget", {}))
-        with self.connect() as client:
-            result = answered("paired_plans", client.plan_paired, **asked)
-        self.answer(result, lambda: render.answer(result.answer, asked["perturbations"]))
+        answer = self.ask("paired_plans", "plan_paired")
         if self.require_certified:
-            met = all(view.certified for view in result.answer.views)
-            _demand(met, "--require-certified", self)
-
-
-def _demand(met: bool, what: str, asked: Certify | PlanPaired) -> None:
-    message = f"{'met' if met else 'not met'}: {what}"
-    outcome = Outcome.PASSED if met else Outcome.FAILED
-    shifts = ", ".join(asked.shift or ["given views"])
-    case = Case(f"{asked.checkpoint} under {shifts} {what}", outcome, message)
-    code = settle("acpc certify", [case], asked.junit)
-    if not met:
-        render.note(message)
-        raise typer.Exit(code)
+            met = all(view.certified for view in answer.views)
+            self.demand(met, "--require-certified", self.junit)

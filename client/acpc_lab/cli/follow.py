@@ -7,53 +7,29 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from xml.etree import ElementTree as ET
 
 import typer
+from acpc.console import Console
 from acpc.contract import ScoreRequest
-from acpc_client import (
-    AcpcClient,
-    Operation,
-    Outcome,
-    Score,
-    save_result,
-    write_whole,
-)
+from acpc_client import AcpcClient, Operation, Outcome, Score, save_result, write_whole
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, ProgressColumn, TextColumn
 
 from acpc_lab.campaigns import CampaignProgress, OnUpdate, Task, TaskState
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit
-from acpc_lab.cli.options import (
-    Followed,
-    Gate,
-    GateOption,
-    ScoreOut,
-    interruptible,
-    require_folder,
-)
+from acpc_lab.cli.options import Followed, Gate, GateOption, Junit, ScoreOut, interruptible
 
 if TYPE_CHECKING:
     from acpc_lab.sweeps import CellResult
-
-JunitOption = Annotated[
-    Path | None,
-    typer.Option(
-        metavar="FILE",
-        dir_okay=False,
-        callback=require_folder,
-        help="Also write the verdicts as a JUnit file for the CI system, a test case each; "
-        "undecided ones are skipped.",
-    ),
-]
 
 
 class ScoreOptions(Followed):
     """What is done with the score of a job that is followed."""
 
     gate: GateOption = Gate.POINT
-    junit: JunitOption = None
+    junit: Junit = None
     out: ScoreOut = None
 
 
@@ -66,8 +42,7 @@ _ENDS = {
     Outcome.DOES_NOT_FIT: ("failure", Exit.SCREEN_FAILED),
     Outcome.UNDECIDED: ("skipped", Exit.UNDECIDED),
 }
-_COUNTS = {"failures": "failure", "errors": "error", "skipped": "skipped"}
-_TYPES = {"failure": {"type": "failed"}, "error": {"type": "error"}}
+_TYPES = {"failure": {"type": "failed"}, "error": {"type": "error"}, "skipped": {}}
 # What XML 1.0 cannot hold, escaped or not.
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
@@ -81,10 +56,7 @@ class Case(NamedTuple):
 
 
 def settle(suite: str, cases: Sequence[Case], junit: Path | None) -> Exit:
-    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case.
-
-    Raises typer.BadParameter: The file cannot be written.
-    """
+    """Writes the JUnit file, where one is wanted; returns the exit code of the worst case."""
     if junit is not None:
         try:
             write_whole(junit, _junit(suite, cases))
@@ -97,16 +69,16 @@ def settle(suite: str, cases: Sequence[Case], junit: Path | None) -> Exit:
 
 def _junit(suite: str, cases: Sequence[Case]) -> bytes:
     elements = [_ENDS.get(case.outcome, ("system-out", Exit.OK))[0] for case in cases]
-    counted = Counter(elements)
     numbers = {"tests": str(len(cases))}
-    numbers |= {name: str(counted[element]) for name, element in _COUNTS.items()}
+    for name, element in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        numbers[name] = str(elements.count(element))
     root = ET.Element("testsuites", numbers)
     held = ET.SubElement(root, "testsuite", {"name": suite, **numbers})
     for case, element in zip(cases, elements, strict=True):
         name, message = (_FORBIDDEN.sub("\ufffd", text) for text in (case.name, case.message))
         made = ET.SubElement(held, "testcase", {"name": name, "classname": suite})
-        about = {"message": message} if element in _COUNTS.values() else {}
-        ET.SubElement(made, element, about | _TYPES.get(element, {})).text = message
+        about = {"message": message, **_TYPES[element]} if element in _TYPES else {}
+        ET.SubElement(made, element, about).text = message
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
     return content + b"\n"
@@ -124,15 +96,18 @@ def conclude(
 
     A reference among others is there for comparison. Without a gate nothing that has a score fails.
     Of several the numbers decide while some have no score. What is ``spoilt`` ends badly.
-
-    Raises typer.Exit: Always; FailedPrecondition: The confident gate, where a score has no
-    evidence.
     """
     cells, by = [cell for _, cell in named], gate
     if len(cells) > 1 and not all(cell.score for cell in cells):
         by = gate and Gate.POINT
     alone = all(cell.is_reference for cell in cells)
-    cases = [Case(name, _outcome(cell, by, alone), _why(cell, gate, alone)) for name, cell in named]
+    cases = []
+    for name, cell in named:
+        message = reason(cell.score, gate) if cell.score else cell.problem
+        if cell.score and cell.is_reference and not alone:
+            message = REFERENCE
+        message = message or f"{cell.state.value}: it has no score"
+        cases.append(Case(name, _outcome(cell, by, alone), message))
     code = settle(suite, cases, junit)
     counts = Counter(case.outcome for case in cases)
     missing = sum(cell.score is None for cell in cells)
@@ -165,12 +140,6 @@ def _outcome(cell: "CellResult", gate: Gate | None, alone: bool) -> Outcome:
     return Outcome.UNDECIDED if unjudged else found
 
 
-def _why(cell: "CellResult", gate: Gate | None, alone: bool) -> str:
-    if cell.score is None:
-        return cell.problem or f"{cell.state.value}: it has no score"
-    return REFERENCE if cell.is_reference and not alone else reason(cell.score, gate)
-
-
 def reason(score: Score, gate: str | None) -> str:
     """Why a score passes or not, beginning with the verdict that the gate goes by."""
     if gate == Gate.CONFIDENT and score.certainty:
@@ -194,15 +163,12 @@ def counted(first: str, *more: ProgressColumn, live: bool = True) -> Iterator[Sh
 
     ``first`` is shown before the first count; ``more`` are further columns of the bar.
     """
-    console = render.console()
-    if render.is_quiet():
-        yield lambda what, done, total, remark: None
-        return
-    if not (live and console.is_terminal):
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    if render.QUIET.get() or not (live and console.is_terminal):
         yield _lines()
         return
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     remarks = TextColumn("{task.fields[remark]}", markup=False)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn())
     with Progress(*columns, remarks, *more, console=console, transient=True) as bar:
         task = bar.add_task(first, total=None, remark="")
 
@@ -228,56 +194,45 @@ def _lines() -> Show:
 
 @contextmanager
 def shown(
-    noun: str,
-    before: str,
-    answer: Callable[[Any], str] = lambda _: "",
-    *,
-    live: bool = True,
+    noun: str, before: str, answer: Callable[[Any], str] = lambda _: "", *, live: bool = True
 ) -> Iterator[OnUpdate[Any]]:
     """Shows a campaign: a line for each task that ends or waits, below them how many are done.
 
-    Args:
-        noun: What a task is called, in the plural.
-        before: What goes on before there are tasks.
-        answer: The answer of a task in one line; empty: it has none.
-        live: Whether a terminal has a bar.
+    ``noun`` is what tasks are called, ``before`` what goes on before there are any, and ``answer``
+    words what came of one; empty: nothing did. A terminal has a bar where it is ``live``.
     """
     known: dict[str, TaskState] = {}
     away = False
 
+    def update(now: CampaignProgress[Any]) -> None:
+        nonlocal away
+        if away != (now.away is not None):
+            away = now.away is not None
+            render.presence(now.away)
+        first = not known and bool(now.tasks)
+        for task in now.changed:
+            last, known[task.id] = known.get(task.id), task.state
+            ended = task.state.done or task.state is TaskState.WAITING
+            # What a task was before the run began is no news.
+            settled = first and task.state is TaskState.SUCCEEDED
+            if ended and last is not task.state and not settled:
+                words = answer(task) or _ended(task)
+                render.note(f"[{now.done}/{len(now.tasks)}] {task.title}: {words}")
+        if now.tasks:
+            counts = [f"{count} {state.value}" for state, count in now.counts.items()]
+            rate = f"{now.rate * 60:.3g} {noun} a minute" if now.rate else ""
+            left = f"about {_left(now.seconds_left)}" if now.seconds_left else ""
+            remark = "; ".join(filter(None, (", ".join(counts), rate, left)))
+            show(f"{noun} done", now.done, len(now.tasks), remark)
+
     with counted(before, live=live) as show:
-
-        def update(now: CampaignProgress[Any]) -> None:
-            nonlocal away
-            if away != (now.away is not None):
-                away = now.away is not None
-                render.presence(now.away)
-            first = not known and bool(now.tasks)
-            for task in now.changed:
-                last, known[task.id] = known.get(task.id), task.state
-                ended = task.state.done or task.state is TaskState.WAITING
-                # What a task was before the run began is no news.
-                settled = first and task.state is TaskState.SUCCEEDED
-                if ended and last is not task.state and not settled:
-                    words = answer(task) or _ended(task)
-                    render.note(f"[{now.done}/{len(now.tasks)}] {task.title}: {words}")
-            if now.tasks:
-                show(f"{noun} done", now.done, len(now.tasks), _remark(now, noun))
-
-        yield (lambda now: None) if render.is_quiet() else update
+        yield update
 
 
 def _ended(task: Task) -> str:
     problem = None if task.state.in_flight else task.problem
     why = f" ({problem.code}: {problem.message})" if problem else ""
     return f"{task.state.value}{why}"
-
-
-def _remark(now: CampaignProgress[Any], noun: str) -> str:
-    """How many tasks are in which state, and how long it takes."""
-    counts = ", ".join(f"{count} {state.value}" for state, count in now.counts.items())
-    rate = f"; {now.rate * 60:.3g} {noun} a minute" if now.rate else ""
-    return f"{counts}{rate}" + (f"; about {_left(now.seconds_left)}" if now.seconds_left else "")
 
 
 def _left(seconds: float) -> str:
@@ -288,13 +243,11 @@ def _left(seconds: float) -> str:
 
 
 def follow(
-    client: AcpcClient, name: str, *, timeout: float | None, out: Path | None = None, said: str = ""
+    client: AcpcClient, name: str, timeout: float | None, out: Path | None = None, said: str = ""
 ) -> Operation:
     """Shows a job until it ends, keeps its answer in a file, and returns it.
 
     ``said`` is a line before that: who has read it may interrupt.
-    Raises typer.Exit: It was interrupted; AcpcError: The job cannot be watched, or ``timeout``
-    passed.
     """
     with interruptible(line.format(name) for line in _GO_ON), counted("waiting") as show:
         if said:
@@ -315,8 +268,6 @@ def finish(
     """Prints how jobs ended, one whole and several as a row each, and exits accordingly.
 
     ``asked`` is what was asked for, where the server need not say it.
-
-    Raises typer.Exit: Always; AcpcError: A job ended with an answer that cannot be read.
     """
     answered = [job for job in jobs if job.error is None]
     if form.json and answered:
@@ -330,16 +281,17 @@ def finish(
             if not form.json:
                 render.prose(render.study_line(job.study))
             raise typer.Exit(Exit.OK)
-    from acpc_lab.cli import cells as table  # noqa: PLC0415  slow to import
+    from acpc_lab.cli.cells import cells_of, results_table  # noqa: PLC0415  slow to import
 
     requests: Sequence[ScoreRequest | None] = asked or [job.request for job in jobs]
-    cells = table.cells_of(jobs, requests)
+    cells = cells_of(jobs, requests)
     if not form.json and answered:
         said = render.asked(answered[0], shifts=len(jobs))
         if len(jobs) == 1:
-            render.score(answered[0].result(), asked=said, wide=form.wide)
+            render.score(answered[0].result(), said)
         else:
-            table.results_table(cells, form.form, asked=said)
-    named = [(cell.name + f" under {cell.shift}" * (request is not None), cell)
-             for cell, request in zip(cells, requests, strict=True)]  # fmt: skip
+            results_table(cells, asked=said)
+    named = []
+    for cell, request in zip(cells, requests, strict=True):
+        named.append((f"{cell.name} under {cell.shift}" if request else cell.name, cell))
     conclude("acpc score", named, form.gate, form.junit)

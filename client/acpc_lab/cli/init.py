@@ -10,10 +10,16 @@ from acpc.datasets import FORMATS
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Options
 from acpc_lab.cli.options import require_folder
-from acpc_lab.tables import write_whole
+from acpc_lab.datasets import TaskChoice, columns_of, open_dataset, proposed
+from acpc_lab.sweeps import example
+from acpc_lab.tables import Quantity, write_whole
 
-_ASK = "[proposed]"
 _KNOWN = ("pixels", "action", "state", "frameskip", "history")
+_COLUMNS = (
+    Quantity("column", "name"),
+    Quantity("holds", "kind"),
+    Quantity("shape", lambda one: str(one.shape or one.why)),
+)
 
 
 class Init(Options):
@@ -37,6 +43,9 @@ class Init(Options):
     Attributes:
         source: A dataset here, an HDF5 file or a folder; or the sweep file to write.
         out: The task file to write [NAME.yaml].
+        pixels: Column of frames [proposed].
+        action: Column of actions [proposed].
+        state: Column whose row at the last frame is the endpoint state [proposed].
         frameskip: Environment steps between kept frames. No dataset says it: frameskip x action
             width is the width of the action blocks that the checkpoint was trained on [5, marked
             CHECK].
@@ -51,12 +60,9 @@ class Init(Options):
     format: Annotated[
         str, typer.Option(help=f"One of {', '.join(FORMATS)} [recognised by what lies there].")
     ] = ""
-    pixels: Annotated[str | None, typer.Option(help=f"Column of frames {_ASK}.")] = None
-    action: Annotated[str | None, typer.Option(help=f"Column of actions {_ASK}.")] = None
-    state: Annotated[
-        str | None,
-        typer.Option(help=f"Column whose row at the last frame is the endpoint state {_ASK}."),
-    ] = None
+    pixels: str | None = None
+    action: str | None = None
+    state: str | None = None
     frameskip: Annotated[int | None, typer.Option(min=1, max=1000)] = None
     history: Annotated[int, typer.Option(min=1, max=1000)] = 3
     labels: Annotated[str | None, typer.Option(metavar="A,B,...")] = None
@@ -69,21 +75,12 @@ class Init(Options):
             raise ArgumentError(str(target), "is there; give --force to overwrite it, or --out")
         require_folder(target)
         if to_sweep:
-            from acpc_lab.sweeps import example  # noqa: PLC0415  slow to import
-
             write_whole(target, example(target).encode())
             render.line(f"{target}: written; change it, then run: acpc sweep show --plan {target}")
         else:
             self._task(target)
 
     def _task(self, target: Path) -> None:
-        from acpc_lab.datasets import (  # noqa: PLC0415  slow to import
-            TaskChoice,
-            columns_of,
-            open_dataset,
-            proposed,
-        )
-
         if not self.source.exists():
             wrong = "is not here; if it lies at the server alone, give the command there"
             raise ArgumentError(str(self.source), wrong)
@@ -93,15 +90,13 @@ class Init(Options):
         except ValueError as error:
             wrong = f"found {self.labels!r}, wanted numbers like 1,2"
             raise ArgumentError("--labels", wrong) from error
-        chosen = TaskChoice(self.source.stem[:100], **known, labels=labels)
+        chosen = TaskChoice(self.source.stem[:100], labels=labels, **known)
         with open_dataset(self.source, self.format) as opened:
             columns = columns_of(opened)
-            rows = [[one.name, one.kind, str(one.shape or one.why)] for one in columns]
-            render.table(["column", "holds", "shape"], rows)
+            render.show(_COLUMNS, columns)
             text, sentences = proposed(opened, columns, chosen)
             write_whole(target, text.encode())
-        for sentence in sentences:
+        count = text.count("CHECK")
+        left = f"; lines marked CHECK are yours to decide: {count}" if count else ""
+        for sentence in (*sentences, f"{target}: written, and a server can read by it{left}"):
             render.line(sentence)
-        open_questions = text.count("CHECK")
-        left = f"; lines marked CHECK are yours to decide: {open_questions}" * bool(open_questions)
-        render.line(f"{target}: written, and a server can read by it{left}")

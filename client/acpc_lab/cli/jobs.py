@@ -1,47 +1,32 @@
 """``acpc list``, ``show``, ``cancel``, ``delete`` and ``load``: what a server holds."""
 
 import contextlib
-from datetime import UTC, datetime
-from operator import itemgetter
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from acpc.contract import CHOICES, KINDS, about, example, severity_range
-from acpc_client import (
-    AcpcClient,
-    Operation,
-    save_result,
-    status_of,
-)
+from acpc_client import AcpcClient, Operation, save_result, status_of
 from acpc_client.errors import ArgumentError, NotFound
 
 from acpc_lab.cli import render
-from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, contents_of, mebibytes
+from acpc_lab.cli.anchors import ANCHOR_SET, ANCHOR_SETS, MEBIBYTES, contents_of
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import ScoreOptions, finish, follow
-from acpc_lab.cli.options import (
-    CheckpointName,
-    Printed,
-    Server,
-    checkpoint_of,
-    job_name,
-)
+from acpc_lab.cli.options import CheckpointName, Printed, checkpoint_of, job_name
 from acpc_lab.cli.render import Format, source_of, study_line
 from acpc_lab.tables import Quantity
 
 _NAME = "A job: operations/ID, the ID or a beginning of it, its request id, or latest"
 # Lists leave answers out: so many of the newest jobs are looked up for their verdicts.
 _VERDICTS = 50
+_MOMENT = "%Y-%m-%dT%H:%MZ"
 _SHIFTS = (
-    Quantity("shift", itemgetter("shift")),
-    Quantity("what", itemgetter("what"), most=42),
-    Quantity("range", itemgetter("range"), wide=True),
-    Quantity("example", itemgetter("example"), wide=True),
+    Quantity("shift", "shift"),
+    Quantity("what", "what", most=42),
+    Quantity("range", "range", wide=True),
+    Quantity("example", "example", wide=True),
 )
-
-
-def _moment(at: datetime | None) -> str:
-    return "-" if at is None else f"{at.astimezone(UTC):%Y-%m-%dT%H:%MZ}"
 
 
 def _state(item: Operation) -> str:
@@ -55,7 +40,7 @@ _CHECKPOINTS = (
     Quantity("name", "name"),
     Quantity("state", lambda x: x.state.name.lower() + (", pinned" if x.pinned else "")),
     Quantity("weights", "weights"),
-    Quantity("MiB", mebibytes),
+    MEBIBYTES,
     Quantity("family", "model.family", wide=True),
     Quantity("digest", "model.digest", wide=True),
 )
@@ -72,7 +57,7 @@ _MODEL = (
 _DATASETS = (
     Quantity("name", "name"),
     Quantity("format", lambda one: one.format or "hdf5"),
-    Quantity("MiB", mebibytes),
+    MEBIBYTES,
 )
 _TASKS = (
     Quantity("name", "name"),
@@ -96,10 +81,10 @@ _OPERATIONS = (
     Quantity("verdict", lambda item: item.score.verdict.outcome.name if item.score else "-"),
     Quantity("state", _state),
     Quantity("phase", "progress.phase", wide=True),
-    Quantity("created", lambda item: _moment(item.create_time), wide=True),
+    Quantity("created", "create_time", _MOMENT, wide=True),
     Quantity("caller", "caller", wide=True),
     Quantity("anchors from", source_of, wide=True),
-    Quantity("ended", lambda item: _moment(item.end_time), wide=True),
+    Quantity("ended", "end_time", _MOMENT, wide=True),
     Quantity("attempts", "attempts", wide=True),
 )  # fmt: skip
 
@@ -135,36 +120,34 @@ class List(Printed, Server):
                 what = about(cls).partition(". ")[0].removesuffix(".")
                 cells = {"range": severity_range(cls), "example": example(cls), "what": what}
                 listed.append({"shift": choice, **cells})
-            render.listing(listed, _SHIFTS, self.form, dict)
+            render.listing(listed, _SHIFTS, dict)
             return
         with self.connect() as client:
             match self.what:
                 case "checkpoints":
                     self._checkpoints(client)
                 case "datasets":
-                    self._datasets(client)
+                    found = client.datasets.list()
+                    render.listing(found, _DATASETS)
+                    other = [one.name for one in found if one.format not in ("", "hdf5")]
+                    if other:
+                        upload = f"acpc anchors upload {other[0]} --task TASK"
+                        render.note(f"servers read hdf5; of others: {upload}")
                 case "tasks":
-                    render.listing(client.datasets.tasks(), _TASKS, self.form)
+                    render.listing(client.datasets.tasks(), _TASKS)
                 case "anchor-sets":
-                    render.listing(client.anchors.list(), ANCHOR_SETS, self.form)
+                    render.listing(client.anchors.list(), ANCHOR_SETS)
                 case "jobs":
                     self._jobs(client)
 
     def _checkpoints(self, client: AcpcClient) -> None:
         found = client.checkpoints.list(show_all=self.show_all)
         good = found if self.json else [one for one in found if not one.problem]
-        render.listing(good, _CHECKPOINTS, self.form)
-        for one in found if not self.json else ():
-            if one.problem:
+        render.listing(good, _CHECKPOINTS)
+        for one in found:
+            if one.problem and not self.json:
                 command = f"; next: {one.next_command}" if one.next_command else ""
                 render.prose(f"{one.name}: {one.problem}{command}")
-
-    def _datasets(self, client: AcpcClient) -> None:
-        listed = client.datasets.list()
-        render.listing(listed, _DATASETS, self.form)
-        other = [one.name for one in listed if one.format not in ("", "hdf5")]
-        if other:
-            render.note(f"servers read hdf5; of others: acpc anchors upload {other[0]} --task TASK")
 
     def _jobs(self, client: AcpcClient) -> None:
         listed = client.operations.list(filter=self.filter)
@@ -173,7 +156,7 @@ class List(Printed, Server):
             for at in judged[:_VERDICTS]:
                 with contextlib.suppress(NotFound):  # deleted since
                     listed[at] = client.operations.get(listed[at].name)
-        render.listing(listed, _OPERATIONS, self.form, lambda item: status_of(item).to_dict())
+        render.listing(listed, _OPERATIONS, lambda item: status_of(item).to_dict())
 
 
 class Show(ScoreOptions, Server):
@@ -213,40 +196,35 @@ class Show(ScoreOptions, Server):
             getattr(self, f"_{self.what.replace('-', '_')}")(client)
 
     def _checkpoint(self, client: AcpcClient) -> None:
-        found = client.checkpoints.get(checkpoint_of(self.name))
-        render.fields(found, (*_CHECKPOINTS, *_MODEL), self.form)
+        render.fields(client.checkpoints.get(checkpoint_of(self.name)), (*_CHECKPOINTS, *_MODEL))
 
     def _anchor_set(self, client: AcpcClient) -> None:
         found = client.anchors.get(self.name)
         if not self.contents:
-            render.fields(found, ANCHOR_SET, self.form)
+            render.fields(found, ANCHOR_SET)
             return
         inside = client.anchors.contents(self.name)
-        columns = (*ANCHOR_SET, *contents_of(inside))
-        render.fields(
-            found, columns, self.form, lambda x: {**x.to_dict(), "contents": inside.to_dict()}
-        )
+        plain = {**found.to_dict(), "contents": inside.to_dict()}
+        render.fields(found, (*ANCHOR_SET, *contents_of(inside)), lambda _: plain)
 
     def _job(self, client: AcpcClient) -> None:
         name = job_name(self.name)
         if self.wait:
-            finish([follow(client, name, timeout=self.timeout, out=self.out)], self)
+            finish([follow(client, name, self.timeout, self.out)], self)
         operation = client.operations.get(name)
         if self.out is not None:
             if operation.study is None:
                 operation.result()  # raises why there is none
             save_result(operation, self.out)
             render.line(f"{operation.name}: {self.out}")
-            return
-        if self.json:
+        elif self.json:
             render.result(status_of(operation))
-            return
-        if operation.score is not None and self.form is Format.CSV:
-            render.score(operation.score, wide=True)
-            return
-        if operation.score is not None:
-            render.score(operation.score, asked=render.asked(operation), wide=self.wide)
-        render.fields(operation, (*_OPERATIONS, *_PHASES), self.form)
+        elif operation.score is not None and self.form is Format.CSV:
+            render.score(operation.score)
+        else:
+            if operation.score is not None:
+                render.score(operation.score, render.asked(operation))
+            render.fields(operation, (*_OPERATIONS, *_PHASES))
 
 
 class Load(Printed, Server):
@@ -274,7 +252,7 @@ class Load(Printed, Server):
                 now = client.checkpoints.unload(named)
             else:
                 now = client.checkpoints.load(named, pin=self.pin).checkpoint
-        render.fields(now, (*_CHECKPOINTS, *_MODEL), self.form)
+        render.fields(now, (*_CHECKPOINTS, *_MODEL))
 
 
 class Cancel(Server):
@@ -291,15 +269,13 @@ class Cancel(Server):
     name: Annotated[str, typer.Argument(metavar="JOB|SWEEP.YAML", help=f"{_NAME}. Or a sweep.")]
 
     def __call__(self) -> None:
-        if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
-            from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
-
-            sweep = Sweep.load(Path(self.name))
-            with self.connect() as client:
-                asked = sweep.cancel(client)
-            render.line(f"{asked} cancellations requested")
-            return
         with self.connect() as client:
+            if self.name.endswith((".yaml", ".yml")) or Path(self.name).is_file():
+                from acpc_lab.sweeps import Sweep  # noqa: PLC0415  slow to import
+
+                asked = Sweep.load(Path(self.name)).cancel(client)
+                render.line(f"{asked} cancellations requested")
+                return
             before = client.operations.get(job_name(self.name))
             client.operations.cancel(before.name)
             now = client.operations.get(before.name)

@@ -3,7 +3,7 @@
 import os
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
+from collections import UserDict
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +25,7 @@ COMMANDS = {
     "verify": "stored.Verify: Does a stored result come out again? A study, or a job's result.",
     "diff": "stored.Diff: Compares two checkpoints that were scored on the same anchors.",
     "sweep": "sweep.app: Scores checkpoints x shifts x severities x seeds, from one file.",
-    "watch": "watch.Watch: Scores each new checkpoint that appears in a folder, once.",
+    "watch": "sweep.Watch: Scores each new checkpoint that appears in a folder, once.",
     "report": "report.Report: Writes the report of a sweep or of jobs: one HTML file.",
     "study": "study.app: The paper's studies on your own checkpoints.",
     "list": "jobs.List: Lists checkpoints, datasets, tasks, shifts, anchor sets or jobs.",
@@ -35,7 +35,7 @@ COMMANDS = {
     "load": "jobs.Load: Reads a checkpoint onto the device, or frees its memory.",
     "anchors": "anchors.app: Makes anchor sets, on which many checkpoints are scored.",
     "init": "init.Init: Writes a task file for a dataset, or a sweep file.",
-    "config": "config.Config: Keeps connections to servers as profiles.",
+    "config": "connection.Config: Keeps connections to servers as profiles.",
 }
 """Where each command lies, a dataclass of its options or a group, and what it is for."""
 
@@ -50,7 +50,7 @@ _ELSEWHERE = {
 """What somebody may mean who names a thing where a command belongs."""
 
 
-class _Loaded(Mapping[str, Any]):
+class _Loaded(UserDict[str, Any]):
     """The commands by name, each imported when it is asked for: an import takes longest."""
 
     def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - click's own
@@ -62,19 +62,13 @@ class _Loaded(Mapping[str, Any]):
         alone.command(name, cls=Command)(found)
         return typer.main.get_command(alone)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
 
 class Program(Group):
     """The program, whose commands are imported when they are used."""
 
     def __init__(self, **attributes: Any) -> None:  # noqa: ANN401 - typer's own
         super().__init__(**attributes)
-        self.commands = _Loaded()  # type: ignore[assignment]
+        self.commands = _Loaded(COMMANDS)
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - click's own
         return list(COMMANDS)

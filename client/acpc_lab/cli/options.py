@@ -1,34 +1,25 @@
-"""Options that commands share, the exit codes, and the connection."""
+"""Options that commands share, and what a command does at Ctrl-C."""
 
 import _thread
 import enum
-import os
 import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Annotated, Any
 
 import typer
 from acpc.contract import WEIGHTS_SUFFIXES, parse_grid
-from acpc_client import (
-    DEFAULT_TARGET,
-    AcpcClient,
-    CheckpointRef,
-    DatasetAnchors,
-    EvidenceOptions,
-    Perturbation,
-    make_access,
-)
+from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, EvidenceOptions, Perturbation
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.cli import profiles, render
-from acpc_lab.cli.command import SERVER, Exit, Options, given, sets
+from acpc_lab.cli import render
+from acpc_lab.cli.command import Exit, Options, given, sets
+from acpc_lab.cli.render import FORM, QUIET, Format, kept
 from acpc_lab.evidence import Correction
 from acpc_lab.tables import FORMATS
 
@@ -62,24 +53,11 @@ class Printed(Options):
         form: table; wide: with every column and row; json; csv.
     """
 
-    form: Annotated[render.Format, typer.Option("--output", "-o", callback=render.print_as)] = (
-        render.Format.TABLE
-    )
+    form: Annotated[Format, typer.Option("--output", "-o", callback=kept(FORM))] = Format.TABLE
 
     @property
     def json(self) -> bool:
-        return self.form is render.Format.JSON
-
-    @property
-    def wide(self) -> bool:
-        return self.form is not render.Format.TABLE
-
-    def answer(self, found: Any, show: Callable[[], object]) -> None:  # noqa: ANN401 - any record
-        """Prints a record or a result: its JSON, or what ``show`` prints of it."""
-        if self.json:
-            render.line(found.to_json(indent=2))
-        else:
-            show()
+        return self.form is Format.JSON
 
 
 class Followed(Printed):
@@ -89,54 +67,7 @@ class Followed(Printed):
         quiet: Only the result and errors.
     """
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=render.be_quiet)] = False
-
-
-class Server(Options):
-    """The server to ask. How to get in is said by a profile, or by variables (`acpc config`).
-
-    Attributes:
-        profile: A connection of `acpc config` [the one in use].
-    """
-
-    target: Annotated[
-        str | None,
-        typer.Option(
-            metavar="HOST:PORT",
-            help=f"The server; several: A:PORT,B:PORT [ACPC_TARGET, profile, {DEFAULT_TARGET}].",
-            callback=lambda ctx, value: value or ctx.find_root().params.get("target"),
-            rich_help_panel=SERVER,
-        ),
-    ] = None
-    profile: Annotated[
-        str | None, typer.Option(envvar="ACPC_PROFILE", metavar="NAME", rich_help_panel=SERVER)
-    ] = None
-
-    def connection(self) -> dict[str, Any]:
-        """What the option, the variables and the profile say.
-
-        Raises AcpcError: The profile cannot be read.
-        """
-        asked: dict[str, Any] = {"target": self.target} if self.target else {}
-        asked = profiles.variables() | asked
-        return profiles.chosen(self.profile, named_elsewhere="target" in asked) | asked
-
-    @cached_property
-    def timeout(self) -> float | None:
-        """Seconds of a call, or of a wait for jobs."""
-        return self.connection().get("timeout")
-
-    def client(self, **options: Any) -> AcpcClient:  # noqa: ANN401
-        known = self.connection()
-        waits = {name: known.pop(name, None) for name in ("timeout", "patience")}
-        where = known.pop("target", None) or DEFAULT_TARGET
-        insecure = {"insecure": True} if known.pop("insecure", False) else {}
-        entry: Any = make_access(**known, api_key=os.environ.get("ACPC_API_KEY"))
-        return AcpcClient(where, **{**entry, **insecure, **waits, **options})
-
-    def connect(self) -> AbstractContextManager[AcpcClient]:
-        """A client that says when its server is away, and is left without a long wait."""
-        return left_soon(self.client(on_away=render.presence))
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=kept(QUIET))] = False
 
 
 @contextmanager
@@ -222,6 +153,16 @@ GateOption = Annotated[
         "may leave it undecided (exit 5)."
     ),
 ]
+Junit = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        dir_okay=False,
+        callback=require_folder,
+        help="Also write the verdicts as a JUnit file for the CI system, a test case each; "
+        "undecided ones are skipped.",
+    ),
+]
 ScoreOut = Annotated[
     Path | None,
     out_option("Also write the answer here: .json to read; .npz to load again exactly."),
@@ -239,10 +180,7 @@ Shifts = Annotated[
 
 
 def read_grid(texts: Sequence[str]) -> list[Perturbation]:
-    """The perturbations of every ``--shift``: ``kind:a,b,c`` or ``kind:a..b/count`` names several.
-
-    Raises ArgumentError: One names none; the message lists the choices.
-    """
+    """The perturbations of every ``--shift``, of which ``kind:a,b,c`` names several."""
     try:
         return [shift for text in texts for shift in parse_grid(text)]
     except ArgumentError as error:
@@ -285,40 +223,24 @@ DRAW = ("seed", "frameskip", "one_per_episode", "window_future_frames", "sample"
 """How anchors are drawn from a dataset, in a protocol file."""
 
 
-def _listed(episodes: str | None) -> str | None:
-    """Episodes as they are given, or those that a file here lists, a few on each line.
-
-    Raises ArgumentError: The file cannot be read.
-    """
-    if episodes is None or not episodes.startswith("@"):
-        return episodes
-    try:
-        return ",".join(Path(episodes[1:]).read_text("utf-8").replace(",", " ").split())
-    except (OSError, UnicodeDecodeError) as error:
-        raise ArgumentError("--episodes", f"cannot read {episodes[1:]}: {error}") from error
-
-
 class AnchorCount(Options):
-    """How many anchors are drawn from a dataset."""
+    """How many anchors are drawn from a dataset.
 
-    anchors: Annotated[
-        int | None,
-        sets(
-            DatasetAnchors,
-            "count",
-            "--anchors",
-            help="How many [a score: until decided, 400 at most; else 100].",
-        ),
-    ] = None
-    episodes: Annotated[
-        str | None,
-        sets(
-            DatasetAnchors,
-            "episodes",
-            metavar="WORDS|@FILE",
-            help="Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].",
-        ),
-    ] = None
+    Attributes:
+        anchors: How many [a score: until decided, 400 at most; else 100].
+        episodes: Draw from these alone: 0-99, 3,7, COLUMN=VALUE, or a file that lists them [all].
+    """
+
+    anchors: Annotated[int | None, sets(DatasetAnchors, "count", "--anchors")] = None
+    episodes: Annotated[str | None, typer.Option(metavar="WORDS|@FILE")] = None
 
     def drawn(self) -> dict[str, Any]:
-        return given(count=self.anchors, episodes=_listed(self.episodes))
+        """What was given, by the names of ``DatasetAnchors``; a file's episodes are read."""
+        episodes = self.episodes
+        if episodes is not None and episodes.startswith("@"):
+            file = episodes[1:]
+            try:
+                episodes = ",".join(Path(file).read_text("utf-8").replace(",", " ").split())
+            except (OSError, UnicodeDecodeError) as error:
+                raise ArgumentError("--episodes", f"cannot read {file}: {error}") from error
+        return given(count=self.anchors, episodes=episodes)

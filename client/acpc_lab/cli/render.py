@@ -11,23 +11,17 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import compress
-from operator import itemgetter
-from typing import Any
+from typing import Any, TypeVar
 
-from acpc.console import Console, escaped
+from acpc.console import escaped
 from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
-from acpc_client import (
-    DatasetAnchors,
-    Operation,
-    Perturbation,
-    Receipt,
-    Result,
-    Score,
-    StudyResult,
-)
+from acpc_client import DatasetAnchors, Operation, Perturbation, Receipt, Result, Score, StudyResult
 from acpc_client.errors import AcpcError
 
 from acpc_lab.tables import Quantity
+
+DIGITS = 12
+"""Digits of a digest that name it as well as all of them."""
 
 
 class Format(enum.StrEnum):
@@ -39,30 +33,21 @@ class Format(enum.StrEnum):
     CSV = "csv"
 
 
-_form: ContextVar[Format] = ContextVar("form", default=Format.TABLE)
-_quiet = ContextVar("quiet", default=False)
+T = TypeVar("T")
+FORM = ContextVar("form", default=Format.TABLE)
+"""How this command prints tables; beside CSV, sentences go to stderr."""
+QUIET = ContextVar("quiet", default=False)
+"""Whether this command prints its result and errors alone."""
 
 
-def print_as(form: Format) -> Format:
-    """Prints tables in this form in this command; beside CSV, sentences go to stderr."""
-    _form.set(form)
-    return form
+def kept(variable: ContextVar[T]) -> Callable[[T], T]:
+    """The callback of an option that keeps its value in a variable."""
 
+    def keep(value: T) -> T:
+        variable.set(value)
+        return value
 
-def be_quiet(wanted: bool) -> bool:
-    """Prints the result and errors alone in this command, or also how it goes."""
-    _quiet.set(wanted)
-    return wanted
-
-
-def is_quiet() -> bool:
-    """Whether the result and errors alone are wanted."""
-    return _quiet.get()
-
-
-def console() -> Console:
-    """Makes a console on stderr, for progress, which prints names letter by letter."""
-    return Console(stderr=True, highlight=False, markup=False, emoji=False)
+    return keep
 
 
 def line(text: str) -> None:
@@ -73,7 +58,7 @@ def line(text: str) -> None:
 def prose(text: str) -> None:
     """Prints a sentence on stdout, on a terminal folded at words; beside CSV on stderr."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    if _form.get() is Format.CSV:
+    if FORM.get() is Format.CSV:
         note(text)
     else:
         line(textwrap.fill(text, width) if width else text)
@@ -81,7 +66,7 @@ def prose(text: str) -> None:
 
 def note(text: str) -> None:
     """Writes one plain line on stderr, unless it shall be quiet."""
-    if not _quiet.get():
+    if not QUIET.get():
         sys.stderr.write(f"{escaped(text)}\n")
 
 
@@ -132,80 +117,75 @@ def _brief(value: Any) -> Any:  # noqa: ANN401 - a plain value
     return {name: _brief(held) for name, held in value.items() if name != "anchor_values"}
 
 
-def show(columns: Sequence[Quantity], items: Iterable[object], form: Format) -> None:
-    """Records as a table on stdout; ``-o wide`` and CSV have every column, whole."""
-    whole = form is not Format.TABLE
-    kept = [column for column in columns if whole or not column.wide]
-    cells = [[escaped(column.cell(item)) for column in kept] for item in items]
-    if form is Format.CSV:
+def table(columns: Mapping[str, Iterable[object]]) -> None:
+    """A table on stdout, of columns by their headings."""
+    cells = {name: [escaped(cell(value)) for value in held] for name, held in columns.items()}
+    if FORM.get() is Format.CSV:
         writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([[column.heading for column in kept], *cells])
-        return
-    shown = {
-        column.heading: [_cut(row[at], None if whole else column.most) for row in cells]
-        for at, column in enumerate(kept)
-    }
-    sys.stdout.write(f"{text_table(shown, len(cells))}\n")
+        writer.writerows([cells, *zip(*cells.values(), strict=True)])
+    else:
+        shown = {name: [text.replace("\n", " ") for text in held] for name, held in cells.items()}
+        most = max(map(len, shown.values()), default=0)
+        sys.stdout.write(f"{text_table(shown, most)}\n")
 
 
-def _cut(text: str, most: int | None) -> str:
-    """One line, of which the end is left out: of a sentence between words, of a digest anywhere."""
-    if " " in text and most:
-        return textwrap.shorten(text, most, placeholder=" ...")
-    return text.replace("\n", " ")[:most]
+def show(columns: Iterable[Quantity], items: Iterable[object]) -> None:
+    """Records as a table on stdout; ``-o wide`` and CSV have every column, whole."""
+    brief, held = FORM.get() is Format.TABLE, list(items)
+    kept = [column for column in columns if not (brief and column.wide)]
+
+    def text_of(column: Quantity, item: object) -> str:
+        text, most = escaped(column.cell(item)), column.most if brief else None
+        if most and " " in text:
+            return textwrap.shorten(text, most, placeholder=" ...")
+        return text[:most]
+
+    table({column.heading: [text_of(column, item) for item in held] for column in kept})
 
 
 def listing(
     items: Sequence[Any],
     columns: Sequence[Quantity],
-    form: Format,
     plain: Callable[[Any], object] = Record.to_dict,
 ) -> None:
     """Items as a table, or as a JSON list of ``plain``."""
-    if form is Format.JSON:
+    if FORM.get() is Format.JSON:
         line(json.dumps([plain(item) for item in items], indent=2))
-    elif not items and form is not Format.CSV:
+    elif not items and FORM.get() is not Format.CSV:
         note("there are none")
     else:
-        show(columns, items, form)
+        show(columns, items)
 
 
 def fields(
     item: Any,  # noqa: ANN401 - a record
     columns: Sequence[Quantity],
-    form: Format,
     plain: Callable[[Any], object] = Record.to_dict,
 ) -> None:
     """One item, a line for each thing to know of it; or as a list of one has it."""
-    if form is Format.JSON:
+    if FORM.get() is Format.JSON:
         line(json.dumps(plain(item), indent=2))
-    elif form is Format.CSV:
-        show(columns, [item], form)
+    elif FORM.get() is Format.CSV:
+        show(columns, [item])
     else:
-        cells = ((column.heading, column.cell(item)) for column in columns)
-        for heading, text in cells:
+        for column in columns:
+            text = column.cell(item)
             if text not in ("", "-"):
-                line(f"{heading:<20}{text}")
+                line(f"{column.heading:<20}{text}")
 
 
-def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """A table of text on stdout."""
-    show([Quantity(title, itemgetter(at)) for at, title in enumerate(titles)], rows, _form.get())
-
-
-def columns(items: Iterable[object], *wanted: tuple[Any, ...]) -> None:
-    """A table of items on stdout; each column as ``Quantity`` has it."""
-    show([Quantity(*each) for each in wanted], items, _form.get())
-
-
-def answer(found: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
-    """An answer that prints itself: the headline, the table, what its names stand for, warnings.
+def answer(held: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: ANN401 - any Tabular
+    """An answer, or a result with one: the headline, the table, what its names mean, warnings.
 
     Views are named by their shifts, where there are any. A table has a row per view where it is
     wide or CSV.
     """
+    if FORM.get() is Format.JSON:
+        line(held.to_json(indent=2))
+        return
+    found = held.answer if isinstance(held, Result) else held
     prose(found.headline())
-    shown = found.shown() if _form.get() is Format.TABLE else found.table()
+    shown = found.shown() if FORM.get() is Format.TABLE else found.table()
     if "spec_index" in shown:
         at = shown["spec_index"]
         view = [str(shifts[index]) for index in at] if shifts else ["given"] * len(at)
@@ -219,7 +199,7 @@ def answer(found: Any, shifts: Sequence[Perturbation] = ()) -> None:  # noqa: AN
 def receipt(proof: Receipt) -> None:
     """Prints the digests, code version and device that the numbers come from."""
     prose(
-        f"checkpoint {proof.checkpoint_digest[:12]}  anchors {proof.anchors_digest[:12]}  "
+        f"checkpoint {proof.checkpoint_digest[:DIGITS]}  anchors {proof.anchors_digest[:DIGITS]}  "
         f"acpc {proof.code_version}  {proof.numeric_mode.name.lower()} on "
         f"{proof.device}{proof.program and f', {proof.program}'}"
     )
@@ -231,7 +211,7 @@ def receipt(proof: Receipt) -> None:
 
 def tabular(answer: Tabular, shown: Mapping[str, Iterable[object]]) -> None:
     """Prints a table of an answer, and what its names stand for."""
-    table(list(shown), zip(*(map(cell, column) for column in shown.values()), strict=True))
+    table(shown)
     if words := answer.meaning():
         prose(words)
 
@@ -248,9 +228,8 @@ def asked(job: Operation, *, shifts: int = 1) -> str:
 
 
 def study_line(study: StudyResult) -> str:
-    """A study in one line."""
-    names = ", ".join(study.columns)
-    return f"{study.kind} study of {study.checkpoint.name}: {study.rows} rows of {names}"
+    """A study in one line, with its columns."""
+    return f"{study.headline()} of {', '.join(study.columns)}"
 
 
 def source_of(job: Operation) -> str:
@@ -261,19 +240,16 @@ def source_of(job: Operation) -> str:
     return f"anchor set {source[:DIGITS]}" if source else "-"
 
 
-DIGITS = 12
-"""Digits of a digest that name it as well as all of them."""
 _RARE = [number.title for number in NUMBERS.values() if number.rare]
-"""Rows of a score that are shown with ``-o wide`` alone."""
+"""Rows of a score that are shown with ``-o wide`` and CSV alone."""
 
 
-def score(answer: Score, *, asked: str = "", wide: bool = False) -> None:
+def score(answer: Score, asked: str = "") -> None:
     """The verdict in words, what was asked, then the checkpoint beside its reference."""
-    prose(answer.sentence)
-    if answer.certainty:
-        prose(f"how sure: {answer.certainty}")
-    if asked:
-        prose(asked)
+    wide = FORM.get() is not Format.TABLE
+    certain = f"how sure: {answer.certainty}" if answer.certainty else ""
+    for sentence in filter(None, (answer.sentence, certain, asked)):
+        prose(sentence)
     held = answer.shown(wide=wide)
     kept = [wide or name not in _RARE for name in held[""]]
     tabular(answer, {title: compress(column, kept) for title, column in held.items()})

@@ -1,25 +1,20 @@
 """``acpc report``."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from acpc_client import RetryPolicy
 from acpc_client.errors import FailedPrecondition
 
+from acpc_lab import report as reports
 from acpc_lab.cli import render
-from acpc_lab.cli.options import (
-    CorrectionOption,
-    Server,
-    job_name,
-    out_option,
-    require_folder,
-)
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.options import CorrectionOption, job_name, out_option, require_folder
 from acpc_lab.evidence import Correction
+from acpc_lab.report import ReportData
+from acpc_lab.sweeps import SweepResults
 from acpc_lab.tables import FORMATS
-
-if TYPE_CHECKING:
-    from acpc_lab.report import ReportData
 
 _JOB = "operations/"
 # Pictures are an addition: a server that is away must not hold the report up.
@@ -60,52 +55,37 @@ class Report(Server):
 
     def __call__(self) -> None:
         require_folder(self.figures)
-        found = self._read()
-        self._write(found.with_(correction=self.correction))
-        if self.figures is not None:
-            render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
-
-    def _write(self, data: "ReportData") -> None:
-        """Writes the page, with pictures where a server has them; says what is missing."""
-        from acpc_lab import report as reports  # noqa: PLC0415  slow
-
-        output = self.out
+        data = self._read().with_(correction=self.correction)
         if not self.no_pictures and reports.missing(data):
-            soon = {
-                "timeout": self.timeout or _PICTURES_TIMEOUT_S,
-                "retry": RetryPolicy(attempts=1),
-            }
-            with self.client(**soon) as client:
+            timeout = self.timeout or _PICTURES_TIMEOUT_S
+            with self.client(timeout=timeout, retry=RetryPolicy(attempts=1)) as client:
                 data = reports.with_pictures(data, client)
         try:
-            reports.write_report(data, output, figures=self.figures)
+            reports.write_report(data, self.out, figures=self.figures)
         except OSError as error:
-            raise FailedPrecondition(f"cannot write {output}: {error.strerror}") from error
-        count, size = reports.counted(len(data.cells), "measurement"), output.stat().st_size / 1e6
+            raise FailedPrecondition(f"cannot write {self.out}: {error.strerror}") from error
+        count, size = reports.counted(len(data.cells), "measurement"), self.out.stat().st_size / 1e6
         pending = f", {data.pending} pending" if data.pending else ""
-        render.line(f"{output}: {count}{pending}, {size:.1f} MB")
+        render.line(f"{self.out}: {count}{pending}, {size:.1f} MB")
         if data.pending:
             render.note(
                 "what is pending is missing from it: end the jobs (acpc sweep run), report again"
             )
         if data.previews_missing and not self.no_pictures:
             render.note(f"no pictures: {data.previews_missing}")
+        if self.figures is not None:
+            render.line(f"{self.figures}: {len(list(self.figures.iterdir()))} files")
 
-    def _read(self) -> "ReportData":
-        from acpc_lab import report as reports  # noqa: PLC0415  slow to import
-        from acpc_lab.sweeps import SweepResults  # noqa: PLC0415
-
-        kinds = {_kind(source) for source in self.sources}
+    def _read(self) -> ReportData:
+        kinds = sorted({_kind(source) for source in self.sources})
         if len(kinds) > 1:
-            found = " and ".join(sorted(kinds))
-            raise typer.BadParameter(f"found {found}, wanted one kind of source")
-        match kinds.pop():
-            case "jobs":
-                with self.client() as client:
-                    jobs = [job_name(source) for source in self.sources]
-                    return reports.from_operations(client, jobs, title=self.title)
-            case "files with scores":
-                return reports.from_files(self.sources, title=self.title)
+            raise typer.BadParameter(f"found {' and '.join(kinds)}, wanted one kind of source")
+        if kinds == ["jobs"]:
+            with self.client() as client:
+                jobs = [job_name(source) for source in self.sources]
+                return reports.from_operations(client, jobs, title=self.title)
+        if kinds == ["files with scores"]:
+            return reports.from_files(self.sources, title=self.title)
         if len(self.sources) > 1:
             raise typer.BadParameter(f"found {len(self.sources)} sweeps, wanted one")
         results = SweepResults.open(self.sources[0])

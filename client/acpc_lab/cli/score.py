@@ -2,8 +2,8 @@
 
 import hashlib
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Annotated, Any, ClassVar
 
@@ -21,7 +21,6 @@ from acpc_client import (
     AcpcClient,
     DatasetAnchors,
     EvidenceOptions,
-    Fit,
     FitOutcome,
     Identity,
     Perturbation,
@@ -34,23 +33,11 @@ from acpc_client import (
 )
 from acpc_client.errors import AlreadyExists, ArgumentError, ServerAway, extended
 
-from acpc_lab.cli import render
-from acpc_lab.cli.command import Exit, Keys, given, sets
+from acpc_lab.cli import options, render
+from acpc_lab.cli.command import Exit, Keys, ProtocolOption, given, keys_of, read_protocol, sets
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import ScoreOptions, counted, finish, follow
-from acpc_lab.cli.options import (
-    DRAW,
-    AnchorCount,
-    CheckpointName,
-    Followed,
-    Population,
-    ScoreOut,
-    Server,
-    Shift,
-    checkpoint_of,
-    interruptible,
-    read_grid,
-)
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.options import DRAW, Followed, Population, checkpoint_of, interruptible
 from acpc_lab.evidence import LimitPoint, SeverityLimit
 
 _PROTOCOL = (
@@ -69,7 +56,7 @@ _KEYS = {
 }
 
 
-class OnAnchors(AnchorCount):
+class OnAnchors(options.AnchorCount):
     """A checkpoint, and the anchors that it is measured on.
 
     Attributes:
@@ -79,7 +66,7 @@ class OnAnchors(AnchorCount):
             the request id of its upload, or latest.
     """
 
-    checkpoint: CheckpointName
+    checkpoint: options.CheckpointName
     dataset: str | None = None
     task: str | None = None
     anchor_set: Annotated[str | None, typer.Option(metavar="DIGEST")] = None
@@ -174,9 +161,8 @@ class Score(Asked, ScoreOptions, Server):
             --dataset tworoom.h5 --task tworoom --shift blur:15 \
             --gate confident || exit 1
 
-    **How many anchors?** Without `--anchors` and a protocol it measures until it is decided, 400 at
-    most. 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good ones (0.15, 0.99)
-    and nearly all that clearly fail; near a threshold no number may do. With
+    **How many anchors?** 100 decide a perfect checkpoint (relative IR 0.1, SR 1), 200 most good
+    ones (0.15, 0.99) and nearly all that clearly fail; near a threshold no number may do. With
     `--population trajectories` it takes several times as many episodes.
 
     Attributes:
@@ -184,14 +170,14 @@ class Score(Asked, ScoreOptions, Server):
         no_wait: Print the job's name and leave.
     """
 
-    shift: Shift
+    shift: options.Shift
     request_id: str | None = None
     no_wait: bool = False
 
     def __call__(self) -> None:
         if self.no_wait and self.junit is not None:
             raise ArgumentError("--junit", "it needs a verdict; leave out --no-wait")
-        shifts = read_grid([self.shift])
+        shifts = options.read_grid([self.shift])
         if len(shifts) > 1 and self.out is not None:
             raise ArgumentError("--out", "holds one score; name one shift")
         asked = self.asked()
@@ -203,36 +189,27 @@ class Score(Asked, ScoreOptions, Server):
                 return
             ended = []
             for job, shift in zip(jobs, shifts, strict=True):
-                said = f"{job.name}: submitted" + (f", {shift}" if len(shifts) > 1 else "")
-                one = follow(client, job.name, timeout=self.timeout, out=self.out, said=said)
-                ended.append(one)
+                said = f"{job.name}: submitted" + (f", {shift}" if shifts[1:] else "")
+                ended.append(follow(client, job.name, self.timeout, self.out, said))
         finish(ended, self, [ScoreRequest(shift=shift, **asked) for shift in shifts])
 
     def _submit(
         self, client: AcpcClient, shifts: Sequence[Perturbation], asked: dict[str, Any]
     ) -> list[ScoreJob]:
-        with _submitting(self.request_id or str(uuid.uuid4())) as named:
-            names = [f"{named}-{place}" for place in range(len(shifts))]
-            return [
-                client.score_checkpoint(shift=shift, request_id=name, **asked)
-                for shift, name in zip(shifts, names if len(shifts) > 1 else [named], strict=True)
-            ]
-
-
-@contextmanager
-def _submitting(request_id: str) -> Iterator[str]:
-    """Says how to find the job again, where its submission ends without an answer.
-
-    Raises typer.Exit: It was interrupted; ServerAway: The server was away for too long.
-    """
-    again = f"it may have the job: give the same command with --request-id {request_id}"
-    try:
-        with interruptible([f"interrupted before the server answered; {again}"]):
-            yield request_id
-    except ServerAway as away:
-        if away.sent:
-            raise extended(away, again) from None
-        raise
+        """The jobs; where their submission ends without an answer, says how to find them again."""
+        name = self.request_id or str(uuid.uuid4())
+        names = [f"{name}-{place}" for place in range(len(shifts))] if shifts[1:] else [name]
+        again = f"it may have the job: give the same command with --request-id {name}"
+        try:
+            with interruptible([f"interrupted before the server answered; {again}"]):
+                return [
+                    client.score_checkpoint(shift=shift, request_id=request_id, **asked)
+                    for shift, request_id in zip(shifts, names, strict=True)
+                ]
+        except ServerAway as away:
+            if away.sent:
+                raise extended(away, again) from None
+            raise
 
 
 class CheckFit(OnAnchors, Followed, Server):
@@ -257,21 +234,22 @@ class CheckFit(OnAnchors, Followed, Server):
         with self.connect() as client:
             asked = (checkpoint_of(self.checkpoint), anchors, Identity())
             job = client.score_checkpoint(*asked, protocol=ScoreProtocol(draws=1))
-            ended = follow(client, job.name, timeout=self.timeout)
+            ended = follow(client, job.name, self.timeout)
         fit = ended.result().checkpoint.fit
         if fit is None:
             render.problem("nothing moves in these data, or the server is too old to say")
             raise typer.Exit(Exit.UNDECIDED)
-        self.answer(fit, lambda: _show_fit(self.checkpoint, fit))
+        if self.json:
+            render.line(fit.to_json(indent=2))
+        else:
+            render.prose(f"{self.checkpoint} {fit}")
+            skills = [*fit.step_skill, fit.skill]
+            render.table({
+                "step": [*range(1, len(skills)), "all"],
+                "skill": [f"{skill:.3f}" for skill in skills],
+                "interval": [*fit.step_intervals, fit.interval],
+            })  # fmt: skip
         raise typer.Exit(_FIT_CODES.get(fit.outcome, Exit.UNDECIDED))
-
-
-def _show_fit(name: str, fit: Fit) -> None:
-    render.prose(f"{name} {fit}")
-    steps = zip(fit.step_skill, fit.step_intervals, strict=True)
-    rows = [[str(step), f"{skill:.3f}", str(held)] for step, (skill, held) in enumerate(steps, 1)]
-    whole = ["all", f"{fit.skill:.3f}", str(fit.interval)]
-    render.table(("step", "skill", "interval"), [*rows, whole])
 
 
 class Limit(Asked, Followed, Server):
@@ -299,7 +277,7 @@ class Limit(Asked, Followed, Server):
     shift: Annotated[str, typer.Option(metavar="KIND[:STRONGEST]")]
     steps: Annotated[int, typer.Option(min=1, max=256)] = 10
     request_id: str | None = None
-    out: ScoreOut = None
+    out: options.ScoreOut = None
 
     def __call__(self) -> None:
         severities, asked = self._severities(), self.asked()
@@ -316,14 +294,13 @@ class Limit(Asked, Followed, Server):
             for shift, job in zip(severities, jobs, strict=True):
                 scored.append((shift, job.result(self.timeout), job.name))
                 point = LimitPoint.of(*scored[-1])
-                last = f"{point.shift}: S {point.score:.3g}"
-                show("severities", len(scored), len(severities), last)
-        found = SeverityLimit.of(scored)
-        result = Result("limit", found)
+                remark = f"{point.shift}: S {point.score:.3g}"
+                show("severities", len(scored), len(severities), remark)
+        result = Result("limit", SeverityLimit.of(scored))
         if self.out is not None:
             save_result(result, self.out)
-        self.answer(result, lambda: render.answer(found))
-        raise typer.Exit(Exit.OK if found.passes else Exit.SCREEN_FAILED)
+        render.answer(result)
+        raise typer.Exit(Exit.OK if result.answer.passes else Exit.SCREEN_FAILED)
 
     def _severities(self) -> Sequence[Perturbation]:
         """The grid itself, or even steps up to the strongest change."""

@@ -6,37 +6,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
+import acpc_client
 import typer
-from acpc.contract import (
-    ArgumentError,
-    Record,
-    ScoreRequest,
-    StudyRequest,
-    below,
-    check_score,
-    from_plain,
-    to_plain,
-)
-from acpc_client import (
-    RESULT_FORMATS,
-    AcpcClient,
-    EvidenceOptions,
-    Outcome,
-    Result,
-    Score,
-    Thresholds,
-    judge_again,
-    load_result,
-)
-from acpc_client.errors import FailedPrecondition
+from acpc import contract
+from acpc.contract import Record, ScoreRequest, StudyRequest
+from acpc_client import AcpcClient, EvidenceOptions, Outcome, Result, Score, Thresholds
+from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.cli import render
+from acpc_lab import studies
+from acpc_lab.cli import command, render
 from acpc_lab.cli.cells import cells_of, results_table
-from acpc_lab.cli.command import Exit, Keys, given, sets
-from acpc_lab.cli.follow import Case, JunitOption, conclude, follow, settle
-from acpc_lab.cli.options import Followed, Gate, GateOption, Population, Printed, Server, job_name
-from acpc_lab.cli.protocol import ProtocolOption, calibrated, keys_of, read_protocol
+from acpc_lab.cli.command import Exit, Keys, ProtocolOption, given, keys_of, read_protocol, sets
+from acpc_lab.cli.connection import Server
+from acpc_lab.cli.follow import Case, conclude, follow, settle
+from acpc_lab.cli.options import Followed, Gate, GateOption, Junit, Population, Printed, job_name
 from acpc_lab.evidence import Correction, ScoreComparison, compare_scores
+from acpc_lab.studies import bundle
 from acpc_lab.tables import compared, leaves
 
 _COMPUTERS = ("code_version", "torch_version", "device", "image_codec", "program")
@@ -66,16 +51,16 @@ class Judge(Printed):
     """
 
     sources: Annotated[list[str], typer.Argument(metavar="RESULT...")]
-    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir", help=None)] = None
-    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr", help=None)] = None
+    t_ir: Annotated[float | None, sets(Thresholds, "ir", "--t-ir")] = None
+    t_sr: Annotated[float | None, sets(Thresholds, "sr", "--t-sr")] = None
     thresholds: Annotated[
         Path | None, typer.Option(metavar="FILE", exists=True, dir_okay=False)
     ] = None
     gate: GateOption = Gate.POINT
-    junit: JunitOption = None
+    junit: Junit = None
 
     def __call__(self) -> None:
-        read = {} if self.thresholds is None else vars(calibrated(self.thresholds))
+        read = {} if self.thresholds is None else vars(command.calibrated(self.thresholds))
         limits = read | given(ir=self.t_ir, sr=self.t_sr)
         found = []
         for source in self.sources:
@@ -84,38 +69,34 @@ class Judge(Printed):
                 one.answer.gated(self.gate)
             except FailedPrecondition as error:  # of the file, as no server is asked
                 raise ArgumentError("RESULT", f"{source}: {error.message}") from error
-        requests = [one.score_request for one in found]
-        cells = [
-            replace(cell, name=source)
-            for source, cell in zip(
-                self.sources, cells_of(found, requests, Correction.NONE), strict=True
-            )
-        ]
+        cells = cells_of(found, [one.score_request for one in found], Correction.NONE)
+        named = [(x, replace(cell, name=x)) for x, cell in zip(self.sources, cells, strict=True)]
         if self.json:
             render.result(*found)
         elif len(found) == 1:
-            render.score(found[0].answer, wide=self.wide)
+            render.score(found[0].answer)
         else:
-            results_table(cells, self.form, first="file", correction=Correction.NONE)
-        conclude("acpc judge", [(cell.name, cell) for cell in cells], self.gate, self.junit)
+            shown = [cell for _, cell in named]
+            results_table(shown, first="file", correction=Correction.NONE)
+        conclude("acpc judge", named, self.gate, self.junit)
 
 
 def _judged(source: str, limits: dict[str, Any]) -> Result:
-    """A stored score by thresholds, of which those that are not given are its own.
-
-    Raises ArgumentError: The file holds no score, or a number that no measurement gives.
-    """
-    held = load_result(source)
+    """A stored score by thresholds, of which those that are not given are its own."""
+    held = acpc_client.load_result(source)
     score = held.answer
     if not isinstance(score, Score):
         wanted = "wanted a score, as acpc score and acpc show job write it with --out"
-        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
-    with below(source):
-        check_score(score)
-    wanted_limits = replace(score.verdict.thresholds, **limits)
-    score = judge_again(score, wanted_limits)
-    request = {**held.request, "thresholds": to_plain(wanted_limits)}
-    return replace(held, answer=score, request=request)
+        raise _wrong_kind(source, held, wanted)
+    with contract.below(source):
+        contract.check_score(score)
+    thresholds = replace(score.verdict.thresholds, **limits)
+    request = {**held.request, "thresholds": contract.to_plain(thresholds)}
+    return replace(held, answer=acpc_client.judge_again(score, thresholds), request=request)
+
+
+def _wrong_kind(source: str, held: Result, wanted: str) -> ArgumentError:
+    return ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
 
 
 class Diff(Followed, Server):
@@ -131,15 +112,14 @@ class Diff(Followed, Server):
         acpc diff before.json after.json
         acpc diff 5f0c9a 77aa02 --protocol '{confidence: 0.99}'
 
-    A release can stop where the new checkpoint may be worse than the deployed one: exit 3 where it
-    surely is, 5 where the intervals allow either.
+    A release can stop where the new checkpoint may be worse than the deployed one:
 
         acpc diff deployed.json candidate.json --gate no-worse || exit 1
 
     Attributes:
         first: A score: a file of `--out`, or a job, by operations/ID or its ID.
         second: The score that is compared with A, named likewise.
-        gate: no-worse: exit with 3 where B is surely worse than A, 5 undecided.
+        gate: no-worse: exit with 3 where B is surely worse than A, 5 where intervals allow either.
     """
 
     keys: ClassVar[Keys] = keys_of(EvidenceOptions, ("confidence", "resamples", "seed"))
@@ -147,7 +127,7 @@ class Diff(Followed, Server):
     first: Annotated[str, typer.Argument(metavar="A")]
     second: Annotated[str, typer.Argument(metavar="B")]
     gate: Literal["no-worse"] | None = None
-    junit: JunitOption = None
+    junit: Junit = None
     population: Population = None
     protocol: ProtocolOption = None
 
@@ -161,12 +141,11 @@ class Diff(Followed, Server):
                 of = {"a": self.first, "b": self.second}.get(error.field, "")
                 wrong = f"{of}: {error.description}" if ": found" in error.description else ""
                 raise ArgumentError(error.field, wrong or error.description) from error
-        self.answer(found, lambda: render.answer(found))
+        render.answer(found)
         if self.gate is None:
             return
-        outcome = no_worse(found)
-        cases = [Case(found.second, outcome, found.headline())]
-        code = settle("acpc diff", cases, self.junit)
+        outcome = _no_worse(found)
+        code = settle("acpc diff", [Case(found.second, outcome, found.headline())], self.junit)
         if outcome is Outcome.FAILED:
             render.note(f"{found.second} is surely worse than {found.first}")
         if outcome is Outcome.UNDECIDED:
@@ -174,7 +153,7 @@ class Diff(Followed, Server):
         raise typer.Exit(code)
 
 
-def no_worse(found: ScoreComparison) -> Outcome:
+def _no_worse(found: ScoreComparison) -> Outcome:
     """Whether the second score is no worse than the first: surely so, surely not, or undecided."""
     error, rate = found.ir_relative or found.ir_raw, found.sr
     if error.direction == "higher" or (rate is not None and rate.direction == "lower"):
@@ -185,21 +164,19 @@ def no_worse(found: ScoreComparison) -> Outcome:
 
 def _score(text: str, client: AcpcClient) -> Score:
     path = Path(text)
-    if not (path.suffix in RESULT_FORMATS or path.is_file()):
+    if not (path.suffix in acpc_client.RESULT_FORMATS or path.is_file()):
         return client.operations.get(job_name(text)).result()
-    held = load_result(path)
+    held = acpc_client.load_result(path)
     if not isinstance(held.answer, Score):
         raise ArgumentError(text, f"found a {held.kind}, wanted a score")
     return held.answer
 
 
-class Repetition(Record, repr=False):
+class _Repetition(Record, repr=False):
     """A result beside the one that the same request has now.
 
     Attributes:
-        operation: The job that was asked for.
-        values: Numbers, words and digests of the file.
-        differ: How many of them differ by more than allowed.
+        differ: How many values differ by more than allowed.
         largest_difference: Largest relative difference of two numbers; None: not of numbers alone.
         difference: The first that differs; None when none does.
         computed_by: What computed, where it is another: in the file, and now.
@@ -237,70 +214,65 @@ class Verify(Followed, Server):
     within: Annotated[float, typer.Option(min=0.0, max=1.0)] = 0.0
 
     def __call__(self) -> None:
-        if self.source.is_dir():
-            self._study()
-            return
-        held = load_result(self.source)
+        found, what = self._study() if self.source.is_dir() else self._job()
+        if self.json:
+            render.line(found.to_json(indent=2))
+        elif found.difference is None:
+            render.line(f"OK: {what}")
+        if found.difference is not None:
+            render.problem(f"first difference: {found.difference}")
+        if isinstance(found, _Repetition):
+            for name, (before, now) in found.computed_by.items():
+                render.note(f"{name}: {before} in the file, {now} now")
+            if found.differ:
+                apart = found.largest_difference
+                most = f", by {apart:.1g} at most: see --within" if apart else ""
+                render.note(f"{found.differ} of {found.values} values differ{most}")
+        raise typer.Exit(Exit.OK if found.difference is None else Exit.ERROR)
+
+    def _job(self) -> tuple[Any, str]:
+        held = acpc_client.load_result(self.source)
         with self.connect() as client:
             job = _submitted(client, held, str(self.source))
-            ended = follow(client, job.name, timeout=self.timeout)
+            ended = follow(client, job.name, self.timeout)
         if ended.error is not None:
             render.error(ended.error)
             raise typer.Exit(Exit.JOB_ENDED_BADLY)
         found = _repeated(held, Result.of(ended), self.within)
-        self._conclude(found, f"{found.values} values ({found.operation})")
-        for name, (before, now) in found.computed_by.items():
-            render.note(f"{name}: {before} in the file, {now} now")
-        if found.differ:
-            apart = found.largest_difference
-            most = f", by {apart:.1g} at most: see --within" if apart else ""
-            render.note(f"{found.differ} of {found.values} values differ{most}")
-            raise typer.Exit(Exit.ERROR)
+        return found, f"{found.values} values ({found.operation})"
 
-    def _conclude(self, found: Any, held: str) -> None:  # noqa: ANN401 - one of two records
-        """Prints what is equal, or the first difference."""
-        if self.json or found.difference is None:
-            self.answer(found, lambda: render.line(f"OK: {held}"))
-        if found.difference is not None:
-            render.problem(f"first difference: {found.difference}")
-
-    def _study(self) -> None:
-        from acpc_lab import studies  # noqa: PLC0415  slow to import
-        from acpc_lab.studies import bundle  # noqa: PLC0415
-
+    def _study(self) -> tuple[Any, str]:
         if not (self.source / bundle.MANIFEST).is_file():
             held = "a sweep" if (self.source / "plan.json").is_file() else "no study"
             wanted = f"a study's folder, with its {bundle.MANIFEST}, or a file of --out"
             raise ArgumentError("RESULT", f"{self.source} holds {held}; verify takes {wanted}")
         found = studies.verify(self.source)
-        what = f"{found.study} study {found.digest}"
-        self._conclude(found, f"{what}: {found.files} files and {found.values} values")
-        if found.difference is not None:
-            raise typer.Exit(Exit.ERROR)
+        files = f"{found.files} files and {found.values} values"
+        return found, f"{found.study} study {found.digest}: {files}"
 
 
 def _submitted(client: AcpcClient, held: Result, source: str) -> Any:  # noqa: ANN401 - a job
-    """Asks for the same again, of whatever the checkpoints' names stand for now.
-
-    Raises ArgumentError: The file does not hold the request.
-    """
-    kinds: dict[str, Any] = {"score": ScoreRequest, "study": StudyRequest}
+    """Asks for the same again, of whatever the checkpoints' names stand for now."""
+    kinds: dict[str, Any] = {
+        "score": (ScoreRequest, client.score_checkpoint, "shift"),
+        "study": (StudyRequest, client.run_study, "study"),
+    }
     if held.kind not in kinds:
         wanted = "wanted a score or a study: no other file holds a request that can be sent again"
-        raise ArgumentError("RESULT", f"{source} holds a result of kind {held.kind}, {wanted}")
+        raise _wrong_kind(source, held, wanted)
     if not held.request:
         wanted = "save it with --out of acpc score or acpc show job"
         raise ArgumentError("RESULT", f"{source} does not hold what was asked; {wanted}")
-    asked = {**vars(from_plain(kinds[held.kind], held.request)), "request_id": str(uuid.uuid4())}
+    kind, submit, what = kinds[held.kind]
+    asked = {**vars(contract.from_plain(kind, held.request)), "request_id": str(uuid.uuid4())}
     for side in ("checkpoint", "reference"):
         if asked.get(side):
             asked[side] = replace(asked[side], digest="", model_digest="")
-    call: Any = client.score_checkpoint if held.kind == "score" else client.run_study
-    first = [asked.pop(of) for of in ("checkpoint", "anchors")]
-    return call(*first, asked.pop("shift" if held.kind == "score" else "study"), **asked)
+    first = [asked.pop(name) for name in ("checkpoint", "anchors", what)]
+    return submit(*first, **asked)
 
 
-def _repeated(held: Result, now: Result, within: float) -> Repetition:
+def _repeated(held: Result, now: Result, within: float) -> _Repetition:
     """Compares all that a file says with what the same request has now.
 
     What the file lacks is not compared, as of an older release, or where values per anchor were
@@ -308,26 +280,18 @@ def _repeated(held: Result, now: Result, within: float) -> Repetition:
     """
     documents = [one.to_dict() for one in (held, now)]
     receipts = [document["receipt"] or {} for document in documents]
+    by = {name: [str(one.pop(name, "")) for one in receipts] for name in _COMPUTERS}
     found, wanted = (
-        dict(
-            leaves(
-                {
-                    "answer": document["answer"],
-                    "receipt": {k: v for k, v in receipt.items() if k not in _COMPUTERS},
-                }
-            )
-        )
+        dict(leaves({"answer": document["answer"], "receipt": receipt}))
         for document, receipt in zip(documents, receipts, strict=True)
     )
-    left = [
-        path
+    left = {
+        path: value
         for path, value in found.items()
         if not (value is None and path not in wanted)  # grew into what was not there
         and not (within and _ROUNDED & {*path})
-    ]
-    kept = {path: wanted[path] for path in left if path in wanted}
-    apart = compared({path: found[path] for path in left}, kept, within)
-    by = {name: [str(one.get(name, "")) for one in receipts] for name in _COMPUTERS}
+    }
+    apart = compared(left, {path: wanted[path] for path in left if path in wanted}, within)
     other = {name: (pair[0], pair[1]) for name, pair in by.items() if pair[0] != pair[1]}
     largest = apart.largest if math.isfinite(apart.largest) else None
-    return Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)
+    return _Repetition(now.operation, apart.values, apart.differ, largest, apart.first, other)

@@ -1,7 +1,8 @@
 """``acpc study``: the paper's studies from rows or checkpoints, and what checks their folders."""
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,23 +12,15 @@ from acpc_client import CemBudget, DatasetAnchors, Result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab import studies
-from acpc_lab.cli import render
-from acpc_lab.cli.command import Command, Keys, Options, group, in_words
+from acpc_lab.cli import command, render
+from acpc_lab.cli.command import Command, Keys, Options, ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.connection import Server
 from acpc_lab.cli.follow import shown
-from acpc_lab.cli.options import (
-    DRAW,
-    AnchorCount,
-    Followed,
-    Server,
-    interruptible,
-    out_option,
-    read_grid,
-)
-from acpc_lab.cli.protocol import ProtocolOption, keys_of, read_protocol
+from acpc_lab.cli.options import DRAW, AnchorCount, Followed, interruptible, out_option, read_grid
 from acpc_lab.studies import STUDIES, bundle
-from acpc_lab.tables import read_rows, sha256, to_csv
+from acpc_lab.tables import Quantity, read_rows, sha256, to_csv
 
-app = group(
+app = command.group(
     "study",
     "The paper's studies on your own checkpoints: a table, figures, and a folder that can be "
     "verified and plotted again without a GPU.",
@@ -37,20 +30,23 @@ _LEFT = (
     "  give the same command again to go on",
 )
 _FILE: dict[str, Any] = {"exists": True, "dir_okay": False, "metavar": "FILE"}
+Source = dict[str, Any]
+
+
+def _names(record: Any) -> list[str]:  # noqa: ANN401 - a dataclass, or an instance of one
+    return [field.name for field in dataclasses.fields(record)]
 
 
 def keys_of_study(study: studies.Study) -> Keys:
     """What a protocol file of a study may say: its parameters, and what it asks the server for."""
-    keys = dict(keys_of(study.parameters, [f.name for f in dataclasses.fields(study.parameters)]))
+    keys = dict(keys_of(study.parameters))
     if study.ask is not None:
-        request: Any = type(study.ask.request)
-        left_out = ("shifts", "budget", "reading" if request is ScoreProtocol else "")
-        names = [f.name for f in dataclasses.fields(request) if f.name not in left_out]
-        keys |= keys_of(request, names)
-        if hasattr(study.ask.request, "budget"):
-            budget = [f.name for f in dataclasses.fields(CemBudget)]
-            keys |= keys_of(CemBudget, budget, "budget")
-        keys |= {**keys_of(DatasetAnchors, DRAW, "anchors")}
+        request = type(study.ask.request)
+        others = {"shifts", "budget"} | ({"reading"} if request is ScoreProtocol else set())
+        keys |= keys_of(request, [name for name in _names(request) if name not in others])
+        if "budget" in _names(request):
+            keys |= keys_of(CemBudget, section="budget")
+        keys |= keys_of(DatasetAnchors, DRAW, "anchors")
         keys |= keys_of(StudyRequest, ("numeric_mode",))
     return keys
 
@@ -76,6 +72,7 @@ class Run(Followed, AnchorCount, Server):
         checkpoints: Checkpoints to measure at the server, as CSV; needs --out.
         out: Write a bundle: rows, summary, figures.
         shifts: Instead of the paper's; KIND:A,B is a grid.
+        thresholds: Of thresholds: also write those that do best on all tasks, for later scores.
         family: Whose thresholds to write, where the rows have several families.
         thresholds_from: Of shifts: a threshold study's.
     """
@@ -86,14 +83,7 @@ class Run(Followed, AnchorCount, Server):
     out: Annotated[Path | None, typer.Option(metavar="FOLDER", file_okay=False)] = None
     protocol: ProtocolOption = None
     shifts: Annotated[list[str] | None, typer.Option("--shift", metavar="KIND:SEVERITY")] = None
-    thresholds: Annotated[
-        Path | None,
-        out_option(
-            "Of thresholds: also write those that do best on all tasks, for later scores.",
-            (".json",),
-            "--thresholds",
-        ),
-    ] = None
+    thresholds: Annotated[Path | None, out_option("", (".json",), "--thresholds")] = None
     family: str = ""
     thresholds_from: Annotated[
         Path | None, typer.Option(metavar="FOLDER", exists=True, file_okay=False)
@@ -104,56 +94,44 @@ class Run(Followed, AnchorCount, Server):
         if study is None:
             wanted = ", ".join(STUDIES)
             raise ArgumentError("STUDY", f"found {self.name!r}, wanted one of {wanted}")
-        measured = study.ask is not None and self.checkpoints is not None
-        if measured == (self.rows is not None):
+        ask, checkpoints = study.ask, self.checkpoints
+        if (ask is not None and checkpoints is not None) == (self.rows is not None):
             for text in _explained(study):
                 render.line(text)
-            one = "--rows or --checkpoints" if study.ask else "--rows"
+            one = "--rows or --checkpoints" if ask else "--rows"
             raise ArgumentError("STUDY", f"give {one}: the file with the columns above")
         read = read_protocol(self.protocol, keys_of_study(study))
         if self.out is not None:
             bundle.require_free(self.out)
-        parameters = _parameters(study, read)
+        # One that the request has too takes the same value.
+        values = {name: read[name] for name in _names(study.parameters) if name in read}
+        if "reading" in values:
+            values["reading"] = str(values["reading"])
+        parameters = study.parameters.from_dict(values)
         if self.rows is not None:
             self._from_rows(study, self.rows, parameters)
-            return
-        if self.out is None or self.checkpoints is None:
-            raise ArgumentError("--out", "is missing; results are written there")
-        ask = self._ask(study, read)
-        file, inputs = _source(self.checkpoints.name, self.checkpoints.read_bytes())
-        listed = read_rows(self.checkpoints, studies.CheckpointRows)
-        drawn = self.drawn() | read.get("anchors", {})
-        cells = studies.read_checkpoints(listed, **drawn)
-        study.check(cells, parameters)
-        found = self._measure(cells, ask)
-        answers = [(item.row, item.answer) for item in found]
-        if study.gather is None:
-            made, arrays = studies.gathered(study.rows, answers)
-        else:
-            made, arrays = study.gather(answers, parameters, render.note)
-        evidence = studies.Evidence.of(study, made, parameters, arrays)
-        self._finish(evidence, [file, *(item.source() for item in found)], inputs)
+        elif ask is not None and checkpoints is not None:
+            self._from_checkpoints(study, ask, checkpoints, parameters, read)
 
-    def _from_rows(self, study: studies.Study, name: str, parameters: Any) -> None:  # noqa: ANN401
+    def _from_rows(self, study: studies.Study, name: str, parameters: studies.Parameters) -> None:
         rows: Any
         if name == "paper":
             if study.name not in studies.PAPER_ROWS:
                 printed = f"the paper prints the rows of {', '.join(studies.PAPER_ROWS)} alone"
                 raise ArgumentError("--rows", printed)
             rows = studies.PAPER_ROWS[study.name]()
-            file, inputs = _source(f"{name}.csv", to_csv(rows).encode())
+            file, content = "paper.csv", to_csv(rows).encode()
         else:
             rows = read_rows(Path(name), study.rows)
-            file, inputs = _source(Path(name).name, Path(name).read_bytes())
-        sources = [file]
+            file, content = Path(name).name, Path(name).read_bytes()
+        sources = [_source(file, content)]
         if self.thresholds_from is not None:
             held = bundle.read(self.thresholds_from)
             rows = studies.chosen_elsewhere(rows, held.evidence())
-            sources.append(
-                {"kind": "study", "name": self.thresholds_from.name, "digest": held.digest}
-            )
+            known = {"kind": "study", "name": self.thresholds_from.name, "digest": held.digest}
+            sources.append(known)
         evidence = studies.Evidence.of(study, rows, parameters)
-        self._finish(evidence, sources, inputs)
+        self._finish(evidence, sources, {file: content})
         if self.thresholds is not None:
             chosen = studies.calibrated(evidence.rows, evidence.parameters, self.family)
             request = evidence.result(sources).request
@@ -162,27 +140,55 @@ class Run(Followed, AnchorCount, Server):
             render.note(f"wrote {self.thresholds}: {pair}")
             render.notes(chosen.warnings)
 
-    def _ask(self, study: studies.Study, read: dict[str, Any]) -> studies.Ask:
-        """The request to measure on each checkpoint, with what the options say."""
-        usual = study.ask
-        assert usual is not None  # noqa: S101 - its rows are measured
-        request: Any = usual.request
-        names = {item.name for item in dataclasses.fields(request)}
-        changes = {name: value for name, value in read.items() if name in names - {"budget"}}
-        if "budget" in read:
-            changes["budget"] = dataclasses.replace(request.budget, **read["budget"])
+    def _from_checkpoints(
+        self,
+        study: studies.Study,
+        ask: studies.Ask,
+        file: Path,
+        parameters: studies.Parameters,
+        read: dict[str, Any],
+    ) -> None:
+        if self.out is None:
+            raise ArgumentError("--out", "is missing; results are written there")
+        ask = self._asked(ask, read)
+        content = file.read_bytes()
+        listed = read_rows(file, studies.CheckpointRows)
+        cells = studies.read_checkpoints(listed, **self.drawn() | read.get("anchors", {}))
+        study.check(cells, parameters)
+        with (
+            self.connect() as client,
+            shown("checkpoints", "submitting") as progress,
+            interruptible(_LEFT),
+        ):
+            found = studies.measure(client, cells, ask, progress, self.timeout)
+        answers = [(item.row, item.answer) for item in found]
+        if study.gather is None:
+            made, arrays = studies.gathered(study.rows, answers)
+        else:
+            made, arrays = study.gather(answers, parameters, render.note)
+        evidence = studies.Evidence.of(study, made, parameters, arrays)
+        sources = [_source(file.name, content), *(item.source() for item in found)]
+        self._finish(evidence, sources, {file.name: content})
+
+    def _asked(self, ask: studies.Ask, read: dict[str, Any]) -> studies.Ask:
+        """What is measured on each checkpoint, with what the options say."""
+        request: Any = ask.request
+        names = _names(request)
+        changes = {name: read[name] for name in names if name in read}
+        if "budget" in changes:
+            changes["budget"] = replace(request.budget, **changes["budget"])
         grid = tuple(read_grid(self.shifts or ()))
         if grid and "shifts" in names:
             changes["shifts"] = grid
         elif grid:
-            if usual.shift is None or len(grid) > 1:
+            if ask.shift is None or len(grid) > 1:
                 raise ArgumentError("--shift", "this study takes one")
-            usual = dataclasses.replace(usual, shift=grid[0])
-        mode = {name: read[name] for name in ("numeric_mode",) if name in read}
-        return dataclasses.replace(usual, request=dataclasses.replace(request, **changes), **mode)
+            ask = replace(ask, shift=grid[0])
+        mode = read.get("numeric_mode", ask.numeric_mode)
+        return replace(ask, request=replace(request, **changes), numeric_mode=mode)
 
     def _finish(
-        self, evidence: studies.Evidence, sources: Sequence[Any], inputs: dict[str, bytes]
+        self, evidence: studies.Evidence, sources: list[Source], inputs: dict[str, bytes]
     ) -> None:
         """Prints the summary and, with a folder, writes the bundle and its figures."""
         if self.json:
@@ -193,7 +199,7 @@ class Run(Followed, AnchorCount, Server):
                 if isinstance(part, str):
                     render.prose(part)
                 elif part.printed:
-                    render.columns(part.items, *part.columns)
+                    render.show([Quantity(*column) for column in part.columns], part.items)
             render.prose(f"in the paper: {evidence.study.paper}")
         out = self.out
         if out is None:
@@ -207,32 +213,13 @@ class Run(Followed, AnchorCount, Server):
         except FailedPrecondition as missing:
             render.note(f"no figures: {missing.message}")
             render.note(f"  draw them later: acpc study plot {held.folder}")
-        render.note(f"wrote {out}: study {held.digest[:12]}")
+        render.note(f"wrote {out}: study {held.digest[: render.DIGITS]}")
         render.note(f"  check it: acpc verify {out}")
 
-    def _measure(
-        self, rows: Sequence[studies.StudyCheckpoint], ask: studies.Ask
-    ) -> list[studies.MeasuringTask]:
-        with (
-            self.connect() as client,
-            shown("checkpoints", "submitting") as progress,
-            interruptible(_LEFT),
-        ):
-            return studies.measure(client, rows, ask, progress, self.timeout)
 
-
-def _source(name: str, content: bytes) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """A file as a source of a bundle, and its content to keep there."""
-    return {"kind": "file", "name": name, "sha256": sha256(content)}, {name: content}
-
-
-def _parameters(study: studies.Study, read: dict[str, Any]) -> studies.Parameters:
-    """The parameters of the summary; one that the request has too takes the same value."""
-    names = {item.name for item in dataclasses.fields(study.parameters)}
-    values = {name: value for name, value in read.items() if name in names}
-    if "reading" in values:
-        values["reading"] = str(values["reading"])
-    return study.parameters.from_dict(values)
+def _source(name: str, content: bytes) -> Source:
+    """A file as a source of a bundle."""
+    return {"kind": "file", "name": name, "sha256": sha256(content)}
 
 
 def _explained(study: studies.Study) -> Iterator[str]:
@@ -251,7 +238,7 @@ def _explained(study: studies.Study) -> Iterator[str]:
             yield f"  {field.name}: {field.about}" + "; may be absent" * (field.optional)
     yield "\nKeys of --protocol:"
     for key, (record, name) in keys_of_study(study).items():
-        yield f"  {key}: {in_words(record, name)}"
+        yield f"  {key}: {command.in_words(record, name)}"
 
 
 @app.command("plot", cls=Command)
@@ -261,12 +248,12 @@ class Plot(Options):
     **Example**
 
         acpc study plot drift/
+
+    Attributes:
+        folder: A study's folder.
     """
 
-    folder: Annotated[
-        Path,
-        typer.Argument(metavar="FOLDER", exists=True, file_okay=False, help="A study's folder."),
-    ]
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", exists=True, file_okay=False)]
 
     def __call__(self) -> None:
         held = bundle.read(self.folder)

@@ -27,6 +27,7 @@ from score_scripts import NAME, SCORE, UNDECIDED, ended
 
 PASSED, FAILED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED
 OPEN, BARE, NONE = pb.OUTCOME_UNDECIDED, pb.OUTCOME_INCONCLUSIVE, pb.OUTCOME_UNSPECIFIED
+UNFIT = pb.OUTCOME_DOES_NOT_FIT
 ASK = shlex.join(SCORE)
 WATCH = "show job mine --wait"
 CERTIFY = "certify a --input pool.npz"
@@ -43,41 +44,46 @@ REFUSED = status(
 
 
 class Row(NamedTuple):
-    """A command; ``script`` is what its job goes through, or how its submission is refused."""
+    """A command; ``script`` is what its job goes through, or how its submission is refused.
+
+    ``case`` is the one of its JUnit file; its element follows from the exit code.
+    """
 
     argv: str
     code: int = 0
     out: tuple[str, ...] = ()
     err: tuple[str, ...] = ()
     script: Any = ()
+    case: str = ""
 
 
-def judged(command: str, outcome: int, confident: int | None, point: int, sure: int) -> list[Row]:
-    """A score under either gate."""
-    script = [ended(outcome, confident)]
-    return [Row(command, point, script=script),
-            Row(f"{command} --gate confident", sure, script=script)]  # fmt: skip
+ELEMENTS = {0: "<system-out>", 1: "<error ", 3: "<failure ", 4: "<error ", 5: "<skipped "}
 
 
 def gates() -> Iterator[Row]:
-    for command in (ASK, WATCH):
-        for row in (
+    """A score under either gate."""
+    for command, case in ((ASK, "trained under gaussian_noise:0.08"), (WATCH, "trained")):
+        for outcome, confident, point, sure in (
             (PASSED, PASSED, 0, 0),
             (PASSED, OPEN, 0, 5),
             (FAILED, OPEN, 3, 5),
             (FAILED, FAILED, 3, 3),
             (BARE, BARE, 0, 5),
             (BARE, OPEN, 0, 5),
+            (UNFIT, UNFIT, 3, 3),
             (PASSED, NONE, 0, 1),
             (PASSED, None, 0, 1),
         ):
-            yield from judged(command, *row)
-        sr_fails = score_response(BARE, with_reference=False, sr_passed=False)
-        nothing = score_response(NONE)
-        yield Row(command, 3, script=[operation(NAME, 4, response=sr_fails)])
-        yield Row(command, 1, script=[operation(NAME, 4, response=nothing)])
-        yield Row(command, 4, err=("INTERNAL: it broke",), script=[operation(NAME, error=BROKE)])
-        yield Row(command, 4, err=("CANCELLED",), script=[operation(NAME, error=GONE)])
+            script, written = [ended(outcome, confident)], "" if confident is None else case
+            yield Row(command, point, script=script, case=case)
+            yield Row(f"{command} --gate confident", sure, script=script, case=written)
+        for code, words, answer in (
+            (3, "", {"response": score_response(BARE, with_reference=False, sr_passed=False)}),
+            (1, "", {"response": score_response(NONE)}),
+            (4, "INTERNAL: it broke", {"error": BROKE}),
+            (4, "CANCELLED", {"error": GONE}),
+        ):
+            yield Row(command, code, err=(words,), script=[operation(NAME, 4, **answer)], case=case)
 
 
 def floored(floor: float | None) -> list[Any]:
@@ -159,6 +165,9 @@ WRONG = [
         err=("holds one score; name one shift",)),
     Row(f"{ASK} --no-wait --junit gate.xml", 2, err=("it needs a verdict; leave out --no-wait",)),
     Row(f"{ASK} --junit no/gate.xml", 2, err=("the folder no does not exist",)),
+    *(Row(f"{ASK} -o json {option} /proc/{name}", 2, err=(f"cannot write /proc/{name}",),
+          script=[ended(PASSED, PASSED)])  # nobody may write there, nor root
+      for option, name in (("--junit", "gate.xml"), ("--out", "score.json"))),
     *(Row(f"{CERTIFY} {option}", 2, err=(option.split()[0], words)) for option, words in (
         ("--shift gaussian_noise:0.02,", "wanted gaussian"),
         ("--shift gaussian_noise:a,b", "wanted gaussian"),
@@ -288,12 +297,17 @@ def test_a_command(row: Row, acpc: Acpc, target: str, unused_target: str) -> Non
         acpc.server.refusals["ScoreCheckpoint"].append(row.script)
     else:
         acpc.server.script.extend(row.script)
-    answer = acpc(*shlex.split(filled(row.argv)), code=row.code)
+    junit = ("--junit", "gate.xml") if row.case else ()
+    answer = acpc(*shlex.split(filled(row.argv)), *junit, code=row.code)
+    if row.case:
+        written = Path("gate.xml").read_text()
+        assert f'name="{row.case}"' in written and ELEMENTS[row.code] in written
     assert printed(row.out, answer.stdout) == []
     assert printed(tuple(map(filled, row.err)), answer.stderr) == []
     assert row.code != 2 or (not acpc.server.requests and not Path("new").exists())
     if "-o json" in row.argv and "compare" in row.argv:
         checked(answer.stdout)
+    assert row.code != 2 or "-o json" not in row.argv or answer.stdout == ""
 
 
 def test_the_verdict_is_the_first_line_and_what_was_asked_stands_above_the_numbers(

@@ -8,12 +8,11 @@ from xml.etree import ElementTree as ET
 import pytest
 from acpc.contract import Outcome
 from acpc.v1 import scoring_service_pb2 as pb
-from acpc_command import Acpc, acpc_command
+from acpc_command import acpc_command
 from acpc_lab.cli.follow import Case, settle
-from client_messages import operation, score_response, status, sure
+from client_messages import score_response, status, sure
 from grpc import StatusCode
 from job_counterparty import FAILED, PASSED, JobParty
-from score_scripts import SCORE, UNDECIDED, ended
 
 PLAIN = [
     Case("a under blur:15", Outcome.PASSED, "it holds"),
@@ -71,31 +70,6 @@ def test_names_and_messages_cannot_leave_their_place() -> None:
     assert (case.attrib["name"], case[0].text) == (wanted, wanted)
 
 
-SHIFT, ANY = "trained under gaussian_noise:0.08", pb.OUTCOME_UNSPECIFIED
-LOST = operation(
-    "operations/mine", 1, state=pb.JOB_STATE_FAILED, error=status(StatusCode.DATA_LOSS, "gone")
-)
-
-
-@pytest.mark.parametrize(
-    ("command", "script", "code", "case"),
-    [
-        (SCORE, ended(PASSED, PASSED), 0, (SHIFT, "system-out")),
-        (SCORE, ended(FAILED, FAILED), 3, (SHIFT, "failure")),
-        (SCORE, ended(PASSED, pb.OUTCOME_UNDECIDED, **UNDECIDED), 5, (SHIFT, "skipped")),
-        (SCORE, ended(pb.OUTCOME_DOES_NOT_FIT, pb.OUTCOME_DOES_NOT_FIT), 3, (SHIFT, "failure")),
-        (SCORE, LOST, 4, (SHIFT, "error")),
-        (["show", "job", "mine", "--wait"], ended(PASSED, ANY), 1, ("trained", "error")),
-    ],
-)
-def test_a_score_is_a_case(
-    command: list[str], script: Any, code: int, case: tuple[str, str], acpc: Acpc
-) -> None:
-    acpc.server.script.append(script)
-    acpc(*command, "--gate", "confident", "--junit", Path("gate.xml"), code=code)
-    assert outcomes(Path("gate.xml")) == [case]
-
-
 def of(outcome: int, confident: int, **evidence: Any) -> Any:
     found = sure(confident, **evidence)
     return score_response(outcome, sr_passed=outcome == PASSED, evidence=found)
@@ -146,14 +120,3 @@ def test_the_exit_code_is_that_of_the_worst(
     assert (UNFIT in fates) == ("it does not fit" in answer.stdout + answer.stderr)
     if command is SWEEP:
         assert ("undecided: score more anchors" in answer.stderr) == (code == 5)
-
-
-@pytest.mark.parametrize(("option", "name"), [("--junit", "gate.xml"), ("--out", "score.json")])
-def test_a_file_that_cannot_be_written_is_refused_before_anything_is_asked(
-    acpc: Acpc, option: str, name: str
-) -> None:
-    # Nobody may write there, nor root.
-    answer = acpc(*SCORE, "-o", "json", option, f"/proc/{name}", code=2)
-    assert answer.stdout == ""
-    assert f"cannot write /proc/{name}" in answer.stderr
-    assert not acpc.server.requests

@@ -87,8 +87,9 @@ def test_a_number_of_a_score_is_where_its_declaration_says(
     assert (name in columns) == (number.report is not Place.NONE)
     wide = {x.name: x.wide for x in cells.COLUMNS}.get(name)
     assert wide == {Place.FIRST: False, Place.WIDE: True}.get(number.listing)
-    for wide in (False, True):
-        render.score(whole, wide=wide)
+    for wide, form in ((True, render.Format.WIDE), (False, render.Format.TABLE)):
+        render.FORM.set(form)  # the last one is what every command begins with
+        render.score(whole)
         shown = {line.split("  ")[0] for line in capsys.readouterr().out.splitlines()}
         assert (TITLES.get(name) in shown) == (name in TITLES and (wide or not number.rare))
 
