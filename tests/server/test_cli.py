@@ -213,13 +213,6 @@ def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
     assert isinstance(keys("revoke", found.id, "--file", path).exception, NotFound)
 
 
-def test_a_role_of_a_certificate(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    name = "spiffe://d/ops"
-    assert keys("certificate", "--name", name, "--role", "admin", "--file", path).exit_code == 0
-    assert read_keys(path).certificates == {name: "admin"}
-
-
 def test_a_name_that_cannot_be(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     for command in ("create", "certificate"):

@@ -107,22 +107,3 @@ def test_a_lance_table_is_listed_and_any_folder_says_what_to_do(
     assert it.value.reason == "DATASET_FORMAT"
     with pytest.raises(FailedPrecondition, match="'none' is not HDF5 or Lance; `swm convert"):
         store.fit("none", "tworoom", steps=4)
-
-
-def test_one_changed_pixel_is_seen_where_it_is(store: DatasetStore, tmp_path: Path) -> None:
-    source = AnchorSource(dataset="a.h5", task="tworoom", count=12, frameskip=2)
-    anchors, content = store.anchors(source, history=2, horizon=3), public_columns()
-    frames = anchors.read_frames(0, 12)
-    pixels = content.columns["pixels"]
-    seventh = next(row for row, frame in enumerate(pixels) if (frame == frames[7, 4]).all())
-    touched = [bool((pixels[seventh] == one).all((1, 2, 3)).any()) for one in frames]
-    pixels[seventh, 0, 0, 0] ^= 1
-    write_public_dataset(tmp_path / "a.h5", content)
-    for anchor, changed in enumerate(touched):
-        if not changed:
-            anchors.read_frames(anchor, anchor + 1)
-            continue
-        with pytest.raises(FailedPrecondition, match=r"'a\.h5' holds other frames") as caught:
-            anchors.read_frames(anchor, anchor + 1)
-        assert caught.value.reason == "DATASET_CHANGED"
-    assert touched[7] and not all(touched)

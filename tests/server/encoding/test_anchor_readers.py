@@ -119,41 +119,6 @@ def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
     assert first.digest == digest_of(own), "a set of these anchors alone has it too"
 
 
-def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
-    readers = place.readers()
-    opened, _ = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
-    assert place.make() == AnchorSetSource(digest=opened.digest, count=COUNT)
-
-
-def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None:
-    readers = place.readers()
-    stamp = readers.stamp(SOURCE)
-    _, identity = readers.open(SOURCE, stamp, check=look_up, **WANTED)
-    os.utime(place.root / "a.h5", ns=(1, 1))
-    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
-        readers.open(SOURCE, stamp, check=look_up, **WANTED)
-    assert caught.value.reason == "DATASET_CHANGED"
-    place.readers().reopen(SOURCE, identity, **WANTED).read_frames(0, COUNT)
-    content = public_columns()
-    content.columns["pos_agent"][:] += np.random.default_rng(1).normal(size=(177, 2)).astype("f4")
-    write_public_dataset(place.root / "a.h5", content)
-    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
-        place.readers().reopen(SOURCE, identity, **WANTED)
-    assert caught.value.reason == "DATASET_CHANGED"
-
-
-def test_a_deleted_set_is_told_even_when_it_is_open(place: Place) -> None:
-    source, readers = place.make(), place.readers()
-    _, identity = readers.open(source, source.digest, check=look_up, **WANTED)
-    place.store().delete(source.digest, lambda digest: False)
-    for process in (readers, place.readers()):
-        with pytest.raises(FailedPrecondition, match="was deleted") as caught:
-            process.reopen(source, identity, **WANTED)
-        assert caught.value.reason == "ANCHOR_SET_DELETED"
-    with pytest.raises(FailedPrecondition, match="was deleted"):
-        readers.open(source, source.digest, check=look_up, **WANTED)
-
-
 def test_reading_a_set_puts_off_its_expiry(place: Place) -> None:
     source, readers = place.make(), place.readers()
     _, identity = readers.open(source, source.digest, check=look_up, **WANTED)

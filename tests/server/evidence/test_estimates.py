@@ -104,17 +104,6 @@ def test_nothing_drawn_and_nothing_certified_bound_nothing() -> None:
             most_uncertified(draws, uncertified)
 
 
-@pytest.mark.parametrize("draws", [5, 20, 149])
-@pytest.mark.parametrize("share", [0.004, 0.02, 0.1, 0.3, 0.7, 0.97])
-def test_it_covers_the_true_share_at_least_as_often_as_it_says(draws: int, share: float) -> None:
-    """By simulation of draws, and by the exact chance of the counts that are too low."""
-    bounds = np.array([most_uncertified(draws, k) for k in range(draws + 1)])
-    found = np.random.default_rng(draws).binomial(draws, share, size=20_000)
-    assert (bounds[found] >= share).mean() >= 0.95 - 4 * math.sqrt(0.95 * 0.05 / 20_000)
-    wrong = int((bounds < share).sum())  # counts below this one
-    assert wrong == 0 or tail(draws, wrong - 1, share) <= 0.05
-
-
 OPTIONS = EvidenceOptions(resamples=400)
 COUNT, HORIZON = 60, 4
 

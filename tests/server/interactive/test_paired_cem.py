@@ -138,16 +138,6 @@ def test_both_branches_follow_the_protocol(
                 assert found == pytest.approx(metrics.quantile(values, 0.9), rel=1e-3)
 
 
-def test_a_run_depends_on_its_seed_alone(world: PlanningWorld) -> None:
-    first, again, other = (planned(world, moment(), seed=seed) for seed in (1, 1, 2))
-    assert np.array_equal(first.clean_plan, again.clean_plan)
-    assert first.receipt == again.receipt
-    assert not np.array_equal(first.clean_plan, other.clean_plan)
-    for one, two in zip(first.views, again.views, strict=True):
-        assert np.array_equal(one.perturbed_plan, two.perturbed_plan)
-        assert one.iterations == two.iterations
-
-
 def test_receipts_cover_budget_seed_and_return(world: PlanningWorld) -> None:
     least = CemBudget(candidates=5, elites=4, iterations=2, horizon=2)
     receipts = {

@@ -5,7 +5,6 @@ import re
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
 
 import pytest
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
@@ -114,46 +113,6 @@ def test_shards_are_steps_in_order_and_are_counted(either: Desk) -> None:
     for phase, seconds in done.phases.items():
         counted = count("acpc_job_phase_seconds_total", {"kind": "in_shards", "phase": phase})
         assert counted == pytest.approx(seconds, abs=0.001)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PicturePlan(CountingPlan):
-    """A plan with something large."""
-
-    picture: bytes
-
-
-class Showing(Counting):
-    """Counts the bytes of a picture."""
-
-    name = "showing"
-    spec_type = PicturePlan
-
-    def run(self, plan: PicturePlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        return step("showing", lambda: {"bytes": len(plan.picture)})
-
-
-def test_what_is_large_is_kept_once_until_the_last_job_that_names_it_is_deleted(
-    either: Desk,
-) -> None:
-    either.kind = Showing()
-    service = either.started()
-    plan = PicturePlan(**vars(SHORT), picture=b"x" * 2_000_000)
-    jobs = [service.submit(plan, f"{number}") for number in range(2)]
-    for job in jobs:
-        assert ended(service, job.job_id).result == {"bytes": 2_000_000}
-        assert service.submit(plan, "").spec == job.spec
-    (short,) = {job.spec for job in service.list(0, 10)}
-    assert len(short.picture) == 71
-    assert service.fill(short) == plan
-    for job in service.list(0, 10):
-        assert service.fill(short) == plan
-        ended(service, job.job_id)
-        service.delete(job.job_id)
-    with pytest.raises(InvalidArgument, match="no job on record has the plate sha256:"):
-        service.fill(short)
-    with pytest.raises(InvalidArgument, match="hold 20000000 bytes, over"):
-        service.submit(replace(plan, picture=b"x" * 20_000_000), "")
 
 
 def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:

@@ -181,16 +181,6 @@ def test_cost_change_and_excess_are_at_most_their_bounds(case: Case) -> None:
         assert 0 <= excess.excess[view] <= excess.bound[view]
 
 
-@pytest.mark.parametrize(("s", "t"), [(3.0, 5.0), (8.0, 1.0), (0.0, 2.0), (4.0, 4.0)])
-def test_cost_bound_is_attained_on_a_ray(s: float, t: float) -> None:
-    """Appendix, Tightness of the bounds: g = 0, x = s u, x~ = t u."""
-    unit = torch.tensor([[0.0, 1.0, 0.0]])
-    bounds = pool_bounds(s * unit, t * unit, torch.zeros(3))
-    change = (bounds.perturbed_costs - bounds.clean_costs).abs()
-    assert change.item() == abs(t - s) * (t + s)
-    assert change.item() <= bounds.bounds.item() <= change.item() + 1e-13 * (s + t) ** 2
-
-
 def chained(bounds: PoolBounds, values: Tensor, alphas: Tensor) -> Tensor:
     if isinstance(bounds, ObjectiveBounds):
         return chained_objective_bounds(bounds, values, alphas)
@@ -265,15 +255,6 @@ def test_tolerance_only_ever_withdraws_certificates() -> None:
     # b = 2 eps (2 p + 2 eps) on both sides of a gap of 3.
     expected = [3 - sum(2 * e * (2 * p + 2 * e) for p in (1, 2)) for e in tolerances]
     assert margins == pytest.approx(expected, rel=1e-12)
-
-
-@given(cases())
-def test_mean_and_sum_certify_alike(case: Case) -> None:
-    width, paper = len(case.goal), case._replace(objective=None)
-    total, mean = (paper._replace(reduction=kind).bounds() for kind in ("sum", "mean"))
-    by_sum, by_mean = top1_certificate(total), top1_certificate(mean)
-    assert torch.equal(by_sum.certified, by_mean.certified)
-    np.testing.assert_allclose(by_mean.margin * width, by_sum.margin)
 
 
 @given(cases(), st.floats(0.0, 100.0))

@@ -125,8 +125,3 @@ def test_a_series_that_hangs_stops_no_probe() -> None:
         free.set()
         assert {answer.result()[0] for answer in asked} == {200}
     served.endpoint.stop()
-
-
-def test_a_port_in_use_is_an_error(served: Served) -> None:
-    with pytest.raises(OSError, match="in use"):
-        HttpEndpoint(CollectorRegistry(), ServerHealth()).start("127.0.0.1", served.port)

@@ -231,21 +231,6 @@ def test_a_bug_ends_its_call_and_nothing_else(bug: Callable[..., object]) -> Non
         assert answered(address) == "1"
 
 
-def test_who_leaves_is_known_to_the_worker() -> None:
-    left, begun = threading.Event(), threading.Event()
-
-    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        begun.set()
-        wait_until(lambda: not call.active)
-        left.set()
-
-    with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
-        call = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)
-        assert begun.wait(GENEROUS_SECONDS)
-        call.cancel()
-        assert left.wait(GENEROUS_SECONDS)
-
-
 def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
     """It counts a call until it is freed, and rejects others for those that are not."""
 

@@ -102,12 +102,6 @@ def test_what_is_under_way_joins_until_the_call_is_full(line: Line) -> None:
     assert taken.result(SOON) == chunks[:3]
 
 
-def test_no_more_share_a_call_than_its_rows(line: Line) -> None:
-    chunks = [chunk(max_rows=3) for _ in range(5)]
-    line.put(*chunks)
-    assert [line.take().result(SOON) for _ in range(2)] == [chunks[:3], chunks[3:]]
-
-
 def test_nothing_is_delayed_for_its_own_request_or_where_it_cannot_be_shared(line: Line) -> None:
     line.begin(1)
     line.put(own := chunk())
