@@ -118,12 +118,6 @@ def test_the_least_recently_used_make_room() -> None:
     assert cache.get("c") is row
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_results_come_in_order(count: int) -> None:
-    with closing(prepared_ahead(lambda item: -item, range(count))) as results:
-        assert list(results) == [-item for item in range(count)]
-
-
 def test_one_is_prepared_while_another_is_in_use_and_no_more() -> None:
     begun = [threading.Event() for _ in range(3)]
 
@@ -138,18 +132,6 @@ def test_one_is_prepared_while_another_is_in_use_and_no_more() -> None:
         assert next(results) == 1
         assert begun[2].wait(GENEROUS_SECONDS)
         assert next(results) == 2
-
-
-def test_an_error_comes_where_its_result_would_have_come() -> None:
-    def prepare(item: int) -> int:
-        if item == 1:
-            raise ValueError(item)
-        return item
-
-    with closing(prepared_ahead(prepare, range(3))) as results:
-        assert next(results) == 0
-        with pytest.raises(ValueError, match="1"):
-            next(results)
 
 
 def test_whoever_leaves_early_leaves_no_thread() -> None:

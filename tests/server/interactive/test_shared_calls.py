@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -104,21 +103,6 @@ def test_a_pair_that_fails_leaves_the_others_their_call(world: PlanningWorld) ->
     for request, answer in ((requests[0], good), (requests[4], last)):
         apart = numbers(world.compare(request))
         np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
-
-
-def test_one_fault_of_two_requests_is_told_by_the_field_of_each(
-    world: PlanningWorld,
-) -> None:
-    wrong = GaussianBlur(kernel_size=99)
-    first = pair(1, wrong)
-    second = replace(pair(1, GaussianNoise(sigma=0.1), wrong), history=first.history)
-    fields = []
-    for answer in answers(world, first, second, first):
-        with pytest.raises(InvalidArgument) as refused:
-            answer.result(0)
-        fields.append(refused.value.field)
-    named = [f"perturbations.specs[{index}].gaussian_blur.kernel_size" for index in (0, 1, 0)]
-    assert fields == named
 
 
 def test_a_plug_in_with_a_fault_fails_its_own_caller(world: PlanningWorld) -> None:
