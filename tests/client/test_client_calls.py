@@ -34,12 +34,11 @@ from acpc_client import (
     CheckpointState,
     JobState,
     Operation,
-    Outcome,
     StudyResult,
 )
 from acpc_client.errors import ArgumentError, Internal, MalformedAnswer
 from client_fixtures import BLOCKS, HISTORY
-from client_messages import operation, score_response, study_operation, study_response, tensor
+from client_messages import study_operation, study_response, tensor
 from google.longrunning import operations_pb2
 from waiting import GENEROUS_SECONDS
 
@@ -187,15 +186,6 @@ def test_previews_are_read_by_name_or_by_job(side: Any) -> None:
     assert (sent.name, list(sent.anchors), sent.draw) == (NAME, [7], 0)
     with pytest.raises(ArgumentError, match="anchors: found -1"):
         side.ask(lambda client: client.preview_anchors(NAME, [-1]))
-
-
-def test_a_score_has_verdict_and_values(side: Any) -> None:
-    done = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
-    side.server.script.extend([operation(NAME, 1), done])
-    score = side.score("trained", ANCHORS, NOISE, **MINE)
-    assert side.server.requests["WatchOperation"][0].name == NAME
-    assert score.verdict.outcome is Outcome.PASSED
-    assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
 
 ROWS = study_service_pb2.RunStudyRequest(

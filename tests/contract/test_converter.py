@@ -48,15 +48,11 @@ class Job(Wire[scoring_service_pb2.ScoreCheckpointRequest]):
 
 
 class Arrays(Record, Wire[study_service_pb2.NamedTensor]):
-    """A tensor."""
-
     name: str
     values: NDArray[np.float64]
 
 
 class Table(Record, Wire[study_service_pb2.RunStudyResponse]):
-    """Tuples of nested messages."""
-
     columns: tuple[Arrays, ...]
 
 

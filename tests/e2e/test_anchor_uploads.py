@@ -1,6 +1,10 @@
 """Uploads by the client to real servers: cut, killed, corrupted, crowded; the digest stays."""
 
+import contextlib
 import dataclasses
+import socket
+import socketserver
+import struct
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -16,7 +20,6 @@ from acpc.v1.anchor_service_pb2_grpc import AnchorServiceStub
 from acpc_client import AnchorArrays, errors
 from acpc_client.results.answers import UploadProgress
 from acpc_client.sync.client import AcpcClient
-from cutting_proxy import CuttingProxy
 from server_process import ServerProcess
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -28,23 +31,64 @@ LARGE, SHARD_BYTES, STREAM_BYTES = (420, 420), 2**23, 2**25
 def arrays(
     count: int, seed: int, size: tuple[int, int] = (anchor_wire.HEIGHT, anchor_wire.WIDTH)
 ) -> tuple[AnchorArrays, str]:
-    """Anchors of random frames, and the digest their set must have."""
     made = anchor_wire.anchor_arrays(count, seed, size=size)
     return AnchorArrays(history=HISTORY, **made), anchor_wire.digest(made)
 
 
-def cuts_of(total: int) -> Iterator[int]:
-    """Where to cut: early, then at random bytes; most connections carry a stream, or it is slow."""
-    return iter([5000, *np.random.default_rng(0).integers(total // 4, total // 2, 9).tolist()])
+RESETS = (socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+class Passing(socketserver.BaseRequestHandler):
+    """A connection that is reset after so many bytes from the caller as are next."""
+
+    server: "Proxy"
+
+    def handle(self) -> None:
+        caller, left = self.request, next(self.server.cuts, 2**60)
+        with socket.create_connection(self.server.target) as server:
+            back = threading.Thread(target=self.copy, args=(server, caller))
+            back.start()
+            self.server.cut += self.copy(caller, server, left)
+            back.join()
+
+    @staticmethod
+    def copy(source: socket.socket, sink: socket.socket, left: int = 2**60) -> bool:
+        """Whether it was cut, before an end closed."""
+        cut = False
+        with contextlib.suppress(OSError):
+            while not cut and (data := source.recv(2**16)):
+                sink.sendall(data[:left])
+                cut, left = len(data) > left, left - len(data)
+            for end in (source, sink) if cut else ():
+                end.setsockopt(*RESETS)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # wakes the thread that reads from it
+        return cut
+
+
+class Proxy(socketserver.ThreadingTCPServer):
+    def __init__(self, port: int, cuts: list[int]) -> None:
+        super().__init__(("127.0.0.1", 0), Passing)
+        self.target, self.cuts, self.cut = ("127.0.0.1", port), iter(cuts), 0
+        self.loop = threading.Thread(target=self.serve_forever, args=(0.05,))
+        self.loop.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.shutdown()
+        self.loop.join()
+        self.server_close()
 
 
 def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
-    """Whole arrays by the blocking client."""
+    """Early, then at random bytes: most connections carry a stream, or it is slow."""
     anchors, digest = arrays(40, 0, LARGE)
     told: list[UploadProgress] = []
+    total = anchors.frames.nbytes
+    cuts = [5000, *np.random.default_rng(0).integers(total // 4, total // 2, 9).tolist()]
     with (
-        CuttingProxy(server.port, cuts_of(anchors.frames.nbytes)) as proxy,
-        AcpcClient(f"127.0.0.1:{proxy.port}") as client,
+        Proxy(server.port, cuts) as proxy,
+        AcpcClient(f"127.0.0.1:{proxy.server_address[1]}") as client,
     ):
         stored = client.anchors.upload(anchors, compress=False, progress=told.append)
         assert proxy.cut >= 3
@@ -56,7 +100,7 @@ def test_an_upload_survives_cuts_at_random_bytes(server: ServerProcess) -> None:
     }
     # What was stored before a cut is not sent again, bar what was on its way.
     again = STREAM_BYTES + SHARD_BYTES
-    assert told[-1].sent_bytes < anchors.frames.nbytes * 1.3 + proxy.cut * again
+    assert told[-1].sent_bytes < total * 1.3 + proxy.cut * again
 
 
 def test_equal_content_is_sent_once(client: AcpcClient) -> None:

@@ -51,7 +51,6 @@ def server(faulty: FaultyWorld) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def held(faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]) -> None:
-    """A checkpoint that is loaded anew, and holds its job up until the server is back."""
     server.kill()
     faulty.inject("state", HELD)
     server.restart()
@@ -154,7 +153,6 @@ def jobs(at: Scene) -> set[str]:
 
 
 def restarted(at: Scene) -> None:
-    """Restarts the server, whose job is no longer held up."""
     at.server.kill()
     at.faulty.inject("state", "")
     at.server.restart()

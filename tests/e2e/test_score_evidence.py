@@ -37,7 +37,6 @@ def asked(count: int, **changed: object) -> pb.ScoreCheckpointRequest:
 
 
 def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], receipt_pb2.Receipt]:
-    """What its receipt says of its parameters, and the rest of the receipt."""
     parameters = json.loads(score.receipt.parameters)
     rest = type(score.receipt)()
     rest.CopyFrom(score.receipt)

@@ -113,7 +113,6 @@ def test_options_of_doctor_reach_the_loader(checkpoint: Path, arguments: list[st
 
 @pytest.mark.process
 def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
-    """It names the flag to change."""
     (tmp_path / "file").write_text("")
     create_key(keys_file := tmp_path / "keys.json", "a", Role.READ)
     certificate, key = Authority().issue("localhost").write(tmp_path, "server")

@@ -184,7 +184,6 @@ def test_a_secret_that_others_can_reach_is_rejected(keys: Path, mode: int) -> No
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 def test_root_may_hand_a_secret_to_a_group(keys: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As Kubernetes does with fsGroup: owner root, the group may read, nobody else."""
     keys.write_text("secret")
     monkeypatch.setattr(os, "geteuid", lambda: 10001)
     for mode, owner in ((0o440, 0), (0o444, 0), (0o460, 0), (0o440, 10001)):

@@ -29,22 +29,18 @@ CARD = replace(plain_model.CARD, history=HISTORY, action_block_dim=4)
 
 @dataclass(frozen=True)
 class Place:
-    """A dataset root, a store of sets, and readers of both."""
-
     root: Path
 
     def __post_init__(self) -> None:
         write_public_dataset(self.root / "a.h5", public_columns())
 
     def readers(self) -> AnchorReaders:
-        """Those of a fresh process."""
         return AnchorReaders(DatasetStore(self.root), self.store())
 
     def store(self) -> AnchorStore:
         return AnchorStore(self.root / "sets", ROOMY, Metrics())
 
     def make(self, **wanted: int) -> AnchorSetSource:
-        """The set of the same anchors."""
         window = {**WANTED, **wanted}
         header = UploadHeader(request_id=str(window), anchors=COUNT, **window)
         with (
@@ -117,6 +113,23 @@ def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
     assert place.readers().reopen(part, identity, **WANTED).digest == first.digest
     own = AnchorArrays(HISTORY, whole.read_frames(0, 5), **first.small_arrays())
     assert first.digest == digest_of(own), "a set of these anchors alone has it too"
+
+
+def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None:
+    readers = place.readers()
+    stamp = readers.stamp(SOURCE)
+    _, identity = readers.open(SOURCE, stamp, check=look_up, **WANTED)
+    os.utime(place.root / "a.h5", ns=(1, 1))
+    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
+        readers.open(SOURCE, stamp, check=look_up, **WANTED)
+    assert caught.value.reason == "DATASET_CHANGED"
+    place.readers().reopen(SOURCE, identity, **WANTED).read_frames(0, COUNT)
+    content = public_columns()
+    content.columns["pos_agent"][:] += np.random.default_rng(1).normal(size=(177, 2)).astype("f4")
+    write_public_dataset(place.root / "a.h5", content)
+    with pytest.raises(FailedPrecondition, match="has changed since") as caught:
+        place.readers().reopen(SOURCE, identity, **WANTED)
+    assert caught.value.reason == "DATASET_CHANGED"
 
 
 def test_reading_a_set_puts_off_its_expiry(place: Place) -> None:

@@ -34,7 +34,6 @@ BLOCKS = RNG.standard_normal((5, 10)).astype(np.float32)
 def compare(
     world: PlanningWorld, history: np.ndarray, *, model: int = 0, seed: int = 0
 ) -> list[float]:
-    """ACPC of an identity view, a noise view and a blurred view."""
     specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
     views = PerturbationSet(specs, 1, seed, 0)
     request = PairRequest(
@@ -44,13 +43,11 @@ def compare(
 
 
 def hits(world: PlanningWorld) -> float:
-    """Look-ups so far that found a latent."""
     return world.engine.metrics.latent_lookups.labels("hit")._value.get()
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    """A world whose engine keeps no latents."""
     world = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
     yield world
     world.engine.close()
@@ -58,7 +55,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 @pytest.fixture
 def kept(plain: PlanningWorld) -> Iterator[PlanningWorld]:
-    """The same with one that does."""
     world = copy.copy(plain)
     world.engine = DeviceClient(CPU, Metrics(), latent_bytes=2**20)
     yield world

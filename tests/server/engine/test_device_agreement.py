@@ -241,8 +241,6 @@ def test_plug_in_families_have_derivatives_without_doing_anything(engine: Device
 
 
 class HiddenModel(PlainModel):
-    """A plug-in that leaves forward mode no way in."""
-
     def encode(self, frames: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return super().encode(frames)

@@ -17,7 +17,6 @@ ALPHAS = st.floats(0.002, 0.4)
 
 
 def resampled(point: float, seed: int) -> Resampled:
-    """Of a number that is 1 at most."""
     low, high = np.sort(np.random.default_rng(seed).beta(9, 2, (2, 300)))
     return Resampled(point, low, high, "weights", most=1.0, one_sided=point == 1.0)
 

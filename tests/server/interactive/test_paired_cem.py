@@ -110,7 +110,6 @@ def test_both_branches_follow_the_protocol(
         np.testing.assert_allclose(plan, expected, rtol=1e-4, atol=1e-5)
 
     def costs(plans: np.ndarray) -> list[float]:
-        """On the clean history."""
         given = torch.from_numpy(plans)[None]
         ends = session.rollout(session.clean[None], given, context())[0, :, -1]
         return [metrics.between(end.numpy(), goal) ** 2 / len(goal) for end in ends]

@@ -56,7 +56,6 @@ class Nothing(BaseModel):
 
 @perturbation("test_broken", parameters=Nothing, stochastic=True)
 def broken(frames: torch.Tensor, parameters: Nothing, key: object) -> torch.Tensor:
-    """A plug-in with a fault."""
     raise ZeroDivisionError("a fault of the plug-in")
 
 
@@ -66,7 +65,6 @@ def answers(
     cancelled: int | None = None,
     device_calls: int = 1,
 ) -> list[Future[PairComparison]]:
-    """The answers of requests that waited together, and took so many device calls."""
     before = calls(world.engine, "pair")
     asks = [partial(world.compare, request) for request in requests]
     found = together(world.engine, asks, cancelled)
@@ -122,7 +120,6 @@ KINDS = (
 
 
 def mixed(rng: np.random.Generator) -> PairRequest:
-    """A request of some shape, with views of its own or of any kinds; perhaps it must fail."""
     side, steps = (40, 1) if rng.random() < 0.2 else (SIDE, 3)
     pixels = rng.integers(0, 256, (6, side, side, 3), dtype=np.uint8)
     if rng.random() < 0.3:  # seen by others too
@@ -150,7 +147,6 @@ def mixed_pool(rng: np.random.Generator) -> tuple[PlanStart, np.ndarray]:
 
 
 def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
-    """What became of a pair, in words and in numbers."""
     try:
         found = answer()
     except AcpcError as error:
@@ -160,7 +156,6 @@ def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
 
 
 def certificate(answer: Callable[[], PoolCertificate]) -> object:
-    """What became of a pool; an error names the perturbation by its own request's index."""
     try:
         return answer()
     except AcpcError as error:
@@ -214,7 +209,6 @@ def test_a_pair_larger_than_a_call_is_answered_in_pieces(
 def test_reduced_weights_are_cast_in_no_device_call(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody would wait for it."""
     threads: list[str] = []
     prepare = FrozenNetwork.in_bfloat16
 

@@ -8,10 +8,9 @@ import uuid
 
 import pytest
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs import JobState, Json, Step
+from acpc_server.jobs import JobState
 from acpc_server.jobs.service import NAMESPACE
-from acpc_server.scheduling import RequestContext
-from counting_jobs import Counting, CountingPlan, counting_plan
+from counting_jobs import counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -85,34 +84,6 @@ def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
     service.delete(ids[3][:8])
     with pytest.raises(NotFound):
         service.get("nightly-3")
-
-
-class InShards(Counting):
-    """Counts each number in a shard, after a step that is none."""
-
-    name = "in_shards"
-
-    def count_steps(self, plan: CountingPlan) -> int:
-        return 1 + plan.steps
-
-    def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        step("opening", dict)
-        seen = step.each("counting", lambda index: {"index": index}, range(plan.steps))
-        return {"seen": [shard["index"] for shard in seen]}
-
-
-def test_shards_are_steps_in_order_and_are_counted(either: Desk) -> None:
-    either.kind = InShards()
-    service = either.started()
-    done = ended(service, service.submit(SHORT, "").job_id)
-    assert done.result == {"seen": [0, 1, 2]}
-    assert done.progress.completed == 4
-    count = either.metrics.registry.get_sample_value
-    assert count("acpc_job_shards_total", {"kind": "in_shards"}) == 3
-    assert set(done.phases) == {"record", "other"}  # of its last run, on record
-    for phase, seconds in done.phases.items():
-        counted = count("acpc_job_phase_seconds_total", {"kind": "in_shards", "phase": phase})
-        assert counted == pytest.approx(seconds, abs=0.001)
 
 
 def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:

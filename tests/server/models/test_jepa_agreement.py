@@ -55,7 +55,6 @@ VARIANTS: list[tuple[Edit, tuple[int, int]]] = [
 def load_pair(
     root: Path, config: Config, stored: State | None = None
 ) -> tuple[FrozenWorldModel, State]:
-    """A model, and its weights in float64."""
     stored = stored or random_state_dict(config)
     write_checkpoint(root / "run", config, stored)
     model = load_checkpoint(root, "run", device=CPU)
@@ -130,7 +129,6 @@ def test_every_epsilon_counts(tmp_path: Path, edit: Edit) -> None:
 @pytest.mark.parametrize("norm", [None, "torch.nn.LayerNorm", "torch.nn.BatchNorm1d"])
 @pytest.mark.parametrize("activation", ["GELU", "ReLU", "SiLU"])
 def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
-    """Each factory becomes the module it names, with its epsilon."""
     config = public_config()
     factory = norm and {"_target_": norm, "_partial_": True, "eps": 0.25}
     act = {"_target_": f"torch.nn.{activation}", "_partial_": True}
@@ -158,7 +156,6 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
 
 @pytest.mark.slow
 def test_paper_size(tmp_path: Path) -> None:
-    """One frame and two steps at the published size: 303 tensors, 18,034,478 parameters."""
     config = public_config("paper")
     model, state = load_pair(tmp_path, config)
     assert len(state) == 303

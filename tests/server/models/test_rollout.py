@@ -70,8 +70,6 @@ def test_a_pool_is_every_history_under_every_candidate(
 
 
 class OneStep:
-    """A world model with nothing but the protocol's methods."""
-
     def __init__(self, inner: FrozenWorldModel) -> None:
         self.card, self.device = inner.card, inner.device
         self.encode, self.embed_actions = inner.encode, inner.embed_actions

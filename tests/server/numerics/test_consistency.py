@@ -92,7 +92,6 @@ def test_leading_axes_broadcast_over_views(measure: Measure) -> None:
 def test_distances_of_many_coordinates_are_those_of_each(
     measure: Measure, shapes: tuple[tuple[int, ...], ...]
 ) -> None:
-    """More than are measured at once."""
     pools = [torch.linspace(-1, 2, math.prod(x) * WIDE).reshape(*x, WIDE) for x in shapes]
     found = measure(*pools)
     clean, perturbed = torch.broadcast_tensors(*pools)

@@ -15,11 +15,9 @@ from acpc_server.numerics.cost_bounds import (
 )
 from acpc_server.numerics.objectives import Objective, PoolCost
 from acpc_server.numerics.updates import (
-    CemProposal,
     fit_proposal,
     kept_certificate,
     pool_normals,
-    sample_pool,
     softmax_update,
 )
 from hypothesis import given
@@ -131,21 +129,18 @@ def test_over_elites_only_where_they_are_certified(seed: int, size: float, count
         assert (moved <= found.upper[view] + 1e-9).all()
 
 
+def test_an_elite_set_may_stay_where_the_kept_ones_change() -> None:
+    """Why iCEM needs more than CEM: its next pool differs although the elite set does not."""
+    clean = torch.tensor([[1.0], [1.01], [9.0]], dtype=torch.float64)
+    moved = torch.tensor([[[1.02], [1.0], [9.0]]], dtype=torch.float64)
+    bounds = pool_bounds(clean, moved, torch.zeros(1, dtype=torch.float64))
+    assert elite_certificate(bounds, 2).certified.all()
+    assert not kept_certificate(bounds, 2, 1).certified.any()
+    assert bounds.perturbed_costs.argmin() != bounds.clean_costs.argmin()
+
+
 SHAPE = {"candidates": 6, "horizon": 3, "width": 2}
 PINNED = [-0.06592141836881638, 1.2326773405075073, 0.6676416993141174]
-
-
-@given(st.integers(0, 2**64 - 1), st.integers(0, 2**64 - 1))
-def test_candidates_are_mean_plus_std_times_normal(seed: int, iteration: int) -> None:
-    normals = pool_normals(seed, iteration, **SHAPE)
-    rng = np.random.default_rng(seed)
-    mean, std = rng.normal(size=(3, 2)).astype(np.float32), rng.random((3, 2), np.float32)
-    pool = sample_pool(CemProposal(torch.from_numpy(mean), torch.from_numpy(std)), normals).numpy()
-    assert np.array_equal(pool[0], mean)
-    for j in range(1, 6):
-        for index in np.ndindex(3, 2):
-            expected = np.float32(mean[index] + np.float32(std[index] * normals[j][index].numpy()))
-            assert pool[j][index] == pytest.approx(expected, rel=1e-6, abs=1e-7)
 
 
 def test_normals_depend_on_seed_and_iteration_alone() -> None:
@@ -158,20 +153,6 @@ def test_normals_depend_on_seed_and_iteration_alone() -> None:
     assert torch.equal(longer[:6], first)
     others = [pool_normals(s, t, **SHAPE) for s, t in ((8, 2), (7, 3), (2, 7))]
     assert not any(torch.equal(first, other) for other in others)
-
-
-@given(st.integers(0, 2**32), st.integers(2, 5))
-def test_the_fit_is_the_elites_mean_and_unbiased_std(seed: int, count: int) -> None:
-    rng = np.random.default_rng(seed)
-    pool = rng.normal(size=(6, 3, 2)).astype(np.float32)
-    elites = rng.permutation(6)[:count]
-    fitted = fit_proposal(torch.from_numpy(pool), torch.from_numpy(elites))
-    for index in np.ndindex(3, 2):
-        values = [float(pool[(e, *index)]) for e in elites]
-        mean = sum(values) / count
-        std = (sum((v - mean) ** 2 for v in values) / (count - 1)) ** 0.5
-        assert fitted.mean[index].item() == pytest.approx(mean, rel=1e-6, abs=1e-7)
-        assert fitted.std[index].item() == pytest.approx(std, rel=1e-6)
 
 
 @given(st.integers(0, 2**32))

@@ -21,8 +21,6 @@ pytestmark = pytest.mark.edge
 
 
 class Served:
-    """An endpoint, and callers of it."""
-
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.health = ServerHealth()
         self.endpoint = HttpEndpoint(registry or Metrics().registry, self.health)

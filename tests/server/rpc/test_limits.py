@@ -24,7 +24,6 @@ def entered(limits: Limits, caller: str, *what: str) -> Iterator[None]:
 
 
 def reason(limits: Limits, caller: str, *what: str) -> str:
-    """Why a caller may not enter now; empty when it may. It leaves at once."""
     try:
         with entered(limits, caller, *what):
             return ""
@@ -56,8 +55,6 @@ def test_one_caller_leaves_the_last_places_to_others() -> None:
 
 
 class Silent:
-    """A call whose message never comes, or is there."""
-
     def __init__(self, caller: str, message: bytes | None = None) -> None:
         self.caller, self._message = caller, message
 

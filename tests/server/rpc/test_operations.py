@@ -85,8 +85,6 @@ def test_a_filter_has_a_thousand_characters() -> None:
 
 
 class Told:
-    """A kind of job whose metadata are its times."""
-
     name = "told"
 
     def metadata(self, spec: JobSpec, life: Mapping[str, Any]) -> Timing:
