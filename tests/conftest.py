@@ -38,7 +38,7 @@ BUILD = Path(__file__).parents[1] / "build"
 LONGEST = (
     "test_demos", "test_compiled_steps", "test_followers", "test_study_agreement",
     "test_many_hosts", "test_durable_jobs", "test_attacks", "test_score_agreement",
-    "test_pair_agreement", "test_other_callers", "test_stored_results", "test_rolling_restart",
+    "test_pair_agreement", "test_other_callers", "test_stored_results",
     "test_releases", "test_fuzzer", "test_hostile_objects", "test_readme", "test_study_bundle",
     "test_sick_hosts", "test_job_changes", "test_two_room_rounding", "test_fit",
     "test_certificate_million", "test_camera_perturbations", "test_objective_extremes",

@@ -18,8 +18,6 @@ QUICK = RetryPolicy(attempts=3)
 
 
 class SyncSide:
-    """The blocking client."""
-
     def __init__(self, target: str, server: Any = None) -> None:
         self.target, self.server = target, server
 
@@ -52,8 +50,6 @@ class SyncSide:
 
 
 class AsyncSide:
-    """The asyncio client, each question in a loop of its own."""
-
     def __init__(self, target: str, server: Any = None) -> None:
         self.target, self.server = target, server
 
@@ -97,11 +93,9 @@ class AsyncSide:
 
 @pytest.fixture(params=[SyncSide, AsyncSide], ids=["sync", "asyncio"])
 def side_of(request: pytest.FixtureRequest) -> Any:
-    """Makes a side that talks to a given target."""
     return request.param
 
 
 @pytest.fixture
 def side(side_of: Any, target: str, counterparty: Counterparty) -> Any:
-    """A client, and the scripted server that it asks."""
     return side_of(target, counterparty)

@@ -97,6 +97,8 @@ def test_what_does_not_pass_is_raised_with_the_uploads_name(side: Any, refused: 
         upload(side, anchors(), request_id="named")
     assert caught.value.request_id == "named"
     assert len(side.server.headers) == 1
+    again = upload(type(side)(side.target, side.server), anchors(), request_id="named")
+    assert again.digest == DIGEST and len(side.server.shards) == 1, "another process goes on"
 
 
 def test_an_upload_that_the_server_forgot_begins_again(side: Any) -> None:

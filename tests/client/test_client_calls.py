@@ -34,12 +34,11 @@ from acpc_client import (
     CheckpointState,
     JobState,
     Operation,
-    Outcome,
     StudyResult,
 )
 from acpc_client.errors import ArgumentError, Internal, MalformedAnswer
 from client_fixtures import BLOCKS, HISTORY
-from client_messages import operation, score_response, study_operation, study_response, tensor
+from client_messages import study_operation, study_response, tensor
 from google.longrunning import operations_pb2
 from waiting import GENEROUS_SECONDS
 
@@ -176,39 +175,6 @@ def test_what_is_asked_arrives(case: str, side: Any) -> None:
     assert side.server.requests[method] == [message]
 
 
-def test_a_comparison_is_read(side: Any) -> None:
-    answer = side.ask(SENT["pair"][0])
-    assert [(r.spec_index, r.draw) for r in answer.results] == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    assert answer.results[0].step_distances == (1.25, 1.75)
-    assert answer.results[0].error_drift.bound == 1.5
-    assert answer.timing.compute == 1.5
-    assert answer.receipt.numeric_mode is NumericMode.FP32
-    (own,) = side.ask(SENT["views of the caller's own"][0]).results
-    assert (own.draw, own.error_drift) == (0, None)
-
-
-def test_a_certificate_is_read(side: Any) -> None:
-    answer = side.ask(SENT["pool, goal a latent"][0])
-    assert np.array_equal(answer.clean_costs, np.arange(5.0))
-    (view,) = answer.views
-    assert view.top1.certified
-    assert view.elite.margin == 0.5
-    assert answer.clean_elites == (0, 1)
-    assert answer.certified_severities[0].top1 == 0.08
-    assert answer.certified_severities[0].elite is None
-
-
-def test_paired_plans_are_read(side: Any) -> None:
-    answer = side.ask(SENT["paired plans"][0])
-    assert answer.clean_plan.shape == (3, 2)
-    same, other = answer.views
-    assert same.certified and same.first_divergence is None
-    assert len(same.iterations) == 6
-    assert same.iterations[0].elite.margin == 0.25
-    assert (other.draw, other.first_divergence, other.selection_regret) == (1, 0, 0.125)
-    assert answer.receipt.device == "cpu"
-
-
 def test_previews_are_read_by_name_or_by_job(side: Any) -> None:
     found = side.ask(SENT["previews"][0])
     assert [preview.anchor for preview in found] == [5, 2]
@@ -220,15 +186,6 @@ def test_previews_are_read_by_name_or_by_job(side: Any) -> None:
     assert (sent.name, list(sent.anchors), sent.draw) == (NAME, [7], 0)
     with pytest.raises(ArgumentError, match="anchors: found -1"):
         side.ask(lambda client: client.preview_anchors(NAME, [-1]))
-
-
-def test_a_score_has_verdict_and_values(side: Any) -> None:
-    done = operation(NAME, 4, response=score_response(pb.OUTCOME_PASSED))
-    side.server.script.extend([operation(NAME, 1), done])
-    score = side.score("trained", ANCHORS, NOISE, **MINE)
-    assert side.server.requests["WatchOperation"][0].name == NAME
-    assert score.verdict.outcome is Outcome.PASSED
-    assert score.checkpoint.anchor_values.partner.tolist() == [1, -1]
 
 
 ROWS = study_service_pb2.RunStudyRequest(

@@ -1,6 +1,5 @@
 """What answers turn into: arrays, numbers in words, and what a job was asked."""
 
-import itertools
 import json
 import math
 from dataclasses import replace
@@ -11,16 +10,8 @@ import numpy as np
 import pytest
 from acpc.contract import (
     CheckpointRef,
-    DatasetAnchors,
-    GaussianBlur,
-    GaussianNoise,
-    Identity,
-    NumericMode,
     PoolCertificate,
-    Registered,
-    Resize,
     ScoreProtocol,
-    Thresholds,
     beside,
     ends,
     percent,
@@ -124,29 +115,6 @@ def test_an_answer_of_another_type_is_refused() -> None:
     message.response.Pack(pb.Verdict())
     with pytest.raises(MalformedAnswer, match=r"acpc\.v1\.Verdict"):
         Operation.from_message(message)
-
-
-PROTOCOL = ScoreProtocol(5, 7, 8, 0.9, 0.1, (0.25, 0.75), (1, 4), (0.5,))
-SHIFTS = [
-    GaussianNoise(0.08), GaussianBlur(15), Resize(0.25), Identity(),
-    Registered("fog", {"density": 0.5}),
-]  # fmt: skip
-ANCHORS = ["a" * 64, DatasetAnchors("d.h5", "t", 50, 3, 5, True)]
-REFERENCES = [None, CheckpointRef("base", "w.pt", "d" * 64)]
-
-
-def test_what_was_sent_is_what_is_read(side: Any) -> None:
-    """A request survives the wire and the metadata of its operation."""
-    for shift, anchors, reference in itertools.product(SHIFTS, ANCHORS, REFERENCES):
-        given = {"reference": reference, "protocol": PROTOCOL, "thresholds": Thresholds(0.3, 0.95)}
-        given |= {"numeric_mode": NumericMode.FP32, "request_id": "r"}
-        ref = CheckpointRef("trained")
-        asked = (ref, anchors, shift)
-        side.ask(lambda client, asked=asked, given=given: client.score_checkpoint(*asked, **given))
-        sent = side.server.requests["ScoreCheckpoint"][-1]
-        read = Operation.from_message(operation("operations/r", request=sent)).request
-        assert read == ScoreRequest(checkpoint=ref, anchors=anchors, shift=shift, **given)
-        assert read is not None and read.shift == shift and read.protocol == PROTOCOL
 
 
 def test_a_shift_of_a_newer_server_is_none_and_the_rest_is_read() -> None:

@@ -129,7 +129,6 @@ def test_a_document_that_cannot_be_read_says_why(
 
 
 def paths(plain: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """The path of every value in a document."""
     yield path
     inner = enumerate(plain) if isinstance(plain, list) else ()
     for key, value in plain.items() if isinstance(plain, dict) else inner:

@@ -162,8 +162,6 @@ def _edited(request: Message, steps: Steps, edit: Edit) -> Message:
 
 
 def setting(name: str, value: Any) -> Edit:
-    """Sets a field; None clears it."""
-
     def edit(part: Any) -> None:
         part.ClearField(name)
         if value is not None:

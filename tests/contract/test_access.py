@@ -59,7 +59,6 @@ class Guarded:
         return key
 
     def code(self, method: str, metadata: Metadata = (), data: bytes = b"") -> str:
-        """Status of a call."""
         refused = call(self.channel, method, data, metadata)
         return refused.code if refused else "OK"
 
@@ -218,7 +217,6 @@ def secure(server: ServerProcess, trusts: Identity, client: Identity | None = No
 
 
 def asked(server: ServerProcess, trusts: Identity, client: Identity | None = None) -> str:
-    """Status of a call on a connection of its own."""
     with secure(server, trusts, client) as channel:
         refused = call(channel, LIST)
     return refused.code if refused else "OK"
@@ -273,6 +271,10 @@ def test_client_certificates_and_changes_of_each_file(world: ServedWorld, tmp_pa
 
             wait_until(told)
 
+        kept = keys.read_text()
+        keys.write_text("broken")
+        failed(str(keys))
+        keys.write_text(kept)
         certificate.write_bytes(later.issue("localhost").pem)
         failed("and its key")
         key.chmod(0o644)

@@ -118,7 +118,6 @@ def test_every_number_of_a_score_is_declared() -> None:
 
 
 def values(hint: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for each kind of value
-    """Values of a hint."""
     arguments = typing.get_args(hint)
     origin = typing.get_origin(hint)
     if origin in (types.UnionType, typing.Union):
@@ -151,7 +150,6 @@ def values(hint: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911 - one for each
 
 
 def instances(cls: type[Any]) -> st.SearchStrategy[Any]:
-    """Instances of a class; seconds are whole, which a Duration keeps exactly."""
     if cls is acpc.contract.Timing:
         seconds = st.integers(0, 10**6).map(float)
         return st.builds(cls, seconds, seconds, seconds)

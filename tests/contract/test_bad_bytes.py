@@ -6,7 +6,6 @@ from pathlib import Path
 import grpc
 import pytest
 import wire
-from acpc.v1.diagnostic_service_pb2 import ComparePairsRequest
 from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc.v1.tensor_pb2 import Tensor
 from methods import METHODS, call
@@ -75,32 +74,3 @@ def test_frames_of_any_sensible_size(channel: grpc.Channel, height: int, width: 
     history = wire.tensor(wire.frames(3, height=height, width=width))
     answer = DiagnosticServiceStub(channel).ComparePair(wire.pair(history=history))
     assert answer.results[0].acpc > 0
-
-
-def test_deadlines_that_are_too_short(channel: grpc.Channel) -> None:
-    """Late, or not let in because the one before it is still being dropped; never a fault."""
-    stub = DiagnosticServiceStub(channel)
-    slow = wire.pair(perturbations=wire.several(draws=500))
-    for seconds in (0.0, 0.001, 0.05):
-        refused = wire.refusal(lambda seconds=seconds: stub.ComparePair(slow, timeout=seconds))
-        assert refused.code in ("DEADLINE_EXCEEDED", "RESOURCE_EXHAUSTED")
-    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1
-
-
-def test_cancelling_harms_nobody(channel: grpc.Channel) -> None:
-    stub = DiagnosticServiceStub(channel)
-    slow = wire.pair(perturbations=wire.several(draws=500))
-    answers = [stub.ComparePair.future(slow, timeout=GENEROUS_SECONDS) for _ in range(4)]
-    for answer in answers:
-        answer.cancel()
-    assert all(answer.code() is grpc.StatusCode.CANCELLED for answer in answers)
-    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1
-
-
-def test_a_stream_dropped_half_way_harms_nobody(channel: grpc.Channel) -> None:
-    stub = DiagnosticServiceStub(channel)
-    requests = (ComparePairsRequest(pair_id=str(n), pair=wire.pair()) for n in range(50))
-    stream = stub.ComparePairs(requests, timeout=GENEROUS_SECONDS)
-    assert next(stream).pair_id == "0"
-    stream.cancel()
-    assert len(stub.ComparePair(wire.pair(), timeout=GENEROUS_SECONDS).results) == 1

@@ -24,7 +24,6 @@ PAIRS = [case for case in BAD_UNARY if case.method == "DiagnosticService.Compare
 
 
 def call(channel: grpc.Channel, case: Case) -> tuple[wire.Refusal | None, int]:
-    """How a method refuses a request, and how many messages of a stream come before."""
     messages = case.request if isinstance(case.request, list) else [case.request]
     sent = (message.SerializeToString() for message in messages)
     stream = channel.stream_stream(path_of(case.method))

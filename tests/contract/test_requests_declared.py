@@ -62,7 +62,6 @@ def test_every_field_of_the_contract_is_documented_and_beyond_its_range() -> Non
 
 
 def statement(record: type[Any], name: str) -> str:
-    """What the comment of a bounded field says, for example the range and default of q."""
     bounds = bounds_of(record)[name]
     (field,) = (f for f in dataclasses.fields(record) if f.name == name)
     length = f"Length: {bounds.min_length} to {bounds.max_length}"

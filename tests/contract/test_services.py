@@ -18,13 +18,9 @@ from acpc.v1.scoring_service_pb2_grpc import ScoringServiceStub
 from acpc_server.rpc import reflection_versions
 from google.longrunning import operations_pb2
 from google.longrunning.operations_pb2_grpc import OperationsStub
-from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
-from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
-    ProtoReflectionDescriptorDatabase,
-)
 from methods import SERVICES
 from served_world import ServedWorld
 from server_process import ServerProcess
@@ -65,24 +61,6 @@ def test_health_ends_before_the_server_does(world: ServedWorld, tmp_path: Path) 
             assert server.terminate() == 0
             assert next(stream).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert [line["event"] for line in server.log()][-1] == "stopped"
-
-
-def test_reflection_lists_every_service(channel: grpc.Channel) -> None:
-    database = ProtoReflectionDescriptorDatabase(channel)
-    known = set(database.get_services())
-    assert known == {
-        *SERVICES,
-        "grpc.health.v1.Health",
-        "grpc.reflection.v1.ServerReflection",
-        "grpc.reflection.v1alpha.ServerReflection",
-    }
-    pool = DescriptorPool(database)
-    method = pool.FindServiceByName("acpc.v1.DiagnosticService").FindMethodByName("ComparePair")
-    assert [field.name for field in method.input_type.fields][:3] == [
-        "request_id",
-        "checkpoint",
-        "history",
-    ]
 
 
 def test_both_versions_of_reflection_describe_the_contract(channel: grpc.Channel) -> None:

@@ -33,7 +33,6 @@ def near_threshold(draw: st.DrawFn, threshold: float) -> float:
 def test_score_is_nonnegative_exactly_when_both_requirements_hold(
     data: st.DataObject, t_ir: float, t_sr: float
 ) -> None:
-    """Sec. Checkpoint Screening."""
     ir_relative = data.draw(near_threshold(t_ir))
     sr = min(1.0, data.draw(near_threshold(t_sr)))
     score = screen_score(ir_relative, sr, t_ir, t_sr)

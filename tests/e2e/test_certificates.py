@@ -33,7 +33,6 @@ QUESTION: dict[str, Any] = {**VIEWS, "past_blocks": PAST}
 
 
 def test_paired_plans_part_where_they_are_not_certified(client: AcpcClient) -> None:
-    """A certified run returns the same plan; one far off does not, and its regret is counted."""
     budget = CemBudget(candidates=16, elites=4, iterations=3, horizon=3)
     shifts = [GaussianNoise(1e-6), GaussianNoise(0.5)]
     asked = {**QUESTION, "perturbations": shifts, "apply_to": ApplyTo.BOTH}
@@ -77,7 +76,6 @@ def fresh(client: AcpcClient, moment: dict[str, Any]) -> tuple[Receipt, PoolCert
 
 
 def check_same(found: PoolCertificate, wanted: PoolCertificate) -> None:
-    """The same decisions, and numbers up to the order in which rows of a batch are summed."""
     assert found.clean_elites == wanted.clean_elites
     np.testing.assert_allclose(found.clean_costs, wanted.clean_costs, rtol=1e-5)
     for one, other in zip(found.views, wanted.views, strict=True):

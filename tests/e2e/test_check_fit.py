@@ -18,7 +18,6 @@ RIGHT = "two-room.h5"
 
 @pytest.fixture(scope="module")
 def acpc(demo: Demo) -> Acpc:
-    """The command, beside a dataset and a task that do not fit."""
     with (
         h5py.File(demo.datasets / RIGHT) as file,
         h5py.File(demo.datasets / "flipped.h5", "w") as other,

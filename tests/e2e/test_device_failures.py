@@ -36,8 +36,6 @@ def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
 
 
 class Asked:
-    """A server that answers, and what it says."""
-
     def __init__(self, process: ServerProcess, channel: grpc.Channel) -> None:
         self.process = process
         self.pair = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel).ComparePair
@@ -107,18 +105,6 @@ def test_a_device_that_is_broken_at_the_start_serves_nobody(faulty: FaultyWorld)
     assert done.returncode == DEVICE_FAILED
     assert "fails its self-test: fp32 is off by" in done.stderr.splitlines()[-1]
     assert "serving" not in done.stderr and "Traceback" not in done.stderr
-
-
-@pytest.mark.parametrize("fault", ["bug", "exit"])
-def test_a_bug_of_one_family_is_its_own(faulty: FaultyWorld, fault: str) -> None:
-    with faulty.server(fault) as process, grpc.insecure_channel(process.address) as channel:
-        server = Asked(process, channel)
-        faulty.inject(fault, fault)
-        refused = [server.compare(seed) for seed in (2, 3)]
-        assert [one and one.code for one in refused] == ["INTERNAL", "INTERNAL"]
-        faulty.inject(fault, "")
-        assert server.compare(4) is None
-        assert server.health() == SERVING
 
 
 def test_a_server_short_of_memory_rejects_and_stays(faulty: FaultyWorld) -> None:

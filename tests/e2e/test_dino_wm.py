@@ -1,6 +1,5 @@
 """A real server with a PreJEPA checkpoint whose frames come with proprioception."""
 
-import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +8,6 @@ import numpy_reference as metrics
 import pair_reference
 import pixel_reference as pixels
 import pytest
-import score_reference
 from acpc.arrays import NDArray
 from acpc.contract import (
     ApplyTo,
@@ -26,9 +24,8 @@ from loaded_model import LoadedModel
 from planning_world import certify
 from public_checkpoint import public_config, write_checkpoint
 from public_dataset import public_columns, write_public_dataset
-from public_prejepa import TINY, Sizes, public_prejepa, write_prejepa
+from public_prejepa import TINY, public_prejepa, write_prejepa
 from served_world import served
-from test_score_agreement import TOLERANCE, worst
 from waiting import GENEROUS_SECONDS
 
 TASK = """
@@ -42,8 +39,6 @@ SIDE = 30
 RANDOM = np.random.default_rng(3)
 PROTOCOL = ScoreProtocol(horizon=2, draws=2)
 NOISE = GaussianNoise(0.1)
-COLUMNS = public_columns((40, 50, 60), side=SIDE)
-BARE = dataclasses.replace(TINY, slots={"action": (6, 10)})
 SOURCE = DatasetAnchors("rooms.h5", "tiny.yaml", count=12)
 
 
@@ -51,11 +46,11 @@ SOURCE = DatasetAnchors("rooms.h5", "tiny.yaml", count=12)
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AcpcClient]:
     root = tmp_path_factory.mktemp("dino")
     write_prejepa(root / "checkpoints/dino", TINY, public_prejepa(TINY))
-    write_prejepa(root / "checkpoints/bare", BARE, public_prejepa(BARE))
     write_checkpoint(root / "checkpoints/lewm", public_config(block_dim=6))
     body = np.random.default_rng(1).normal(5.0, 2.0, (150, 4)).astype(np.float32)
     (root / "data").mkdir()
-    write_public_dataset(root / "data/rooms.h5", COLUMNS, override={"body": body})
+    columns = public_columns((40, 50, 60), side=SIDE)
+    write_public_dataset(root / "data/rooms.h5", columns, override={"body": body})
     (root / "data/tiny.yaml").write_text(TASK)
     (root / "data/bare.yaml").write_text(TASK.replace("proprio: body\n", ""))
     with served(root / "checkpoints", root / "data", root / "state") as client:
@@ -70,15 +65,9 @@ def normal(*shape: int) -> NDArray[np.float32]:
     return RANDOM.standard_normal(shape).astype(np.float32)
 
 
-def written(folder: Path, sizes: Sizes) -> LoadedModel:
-    """The network, which has the public classes' numbers, in float64."""
-    write_prejepa(folder, sizes, public_prejepa(sizes))
-    return LoadedModel.of(folder)
-
-
 def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient, tmp_path: Path) -> None:
-    """From uint8 frames and proprioception to bounds."""
-    model = written(tmp_path / "dino", TINY)
+    write_prejepa(tmp_path / "dino", TINY, public_prejepa(TINY))
+    model = LoadedModel.of(tmp_path / "dino")
     history, view, proprio = frames(2), frames(1, 2), normal(2, 4)
     blocks, goal, goal_proprio = normal(1 + 3, 6), frames(), normal(4)
     seen = model.beside(proprio)
@@ -132,21 +121,6 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient, tmp_path: P
     assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)
 
 
-def test_ir_and_sr_are_the_papers(client: AcpcClient, tmp_path: Path) -> None:
-    """Of a checkpoint without proprioception."""
-    source = dataclasses.replace(SOURCE, task="bare.yaml")
-    anchors = score_reference.draw_anchors(
-        COLUMNS, history=3, horizon=2, count=12, seed=9101, frameskip=3
-    )
-    wanted = score_reference.score(
-        written(tmp_path / "bare", BARE), anchors, NOISE.to_spec(),
-        history=3, draws=2, seed=PROTOCOL.seed,
-    )  # fmt: skip
-    job = client.score_checkpoint("bare", source, NOISE, protocol=PROTOCOL)
-    found = job.result(timeout=GENEROUS_SECONDS).checkpoint
-    assert worst(found, wanted, anchors.ids, 0.1) <= TOLERANCE
-
-
 @pytest.mark.parametrize(
     ("checkpoint", "given", "field", "words"),
     [
@@ -166,7 +140,6 @@ def test_proprioception_is_asked_for_or_turned_down(
 
 
 def test_scores_from_a_dataset_and_from_its_set(client: AcpcClient) -> None:
-    """The task's column goes into a stored set, and one score is the other's."""
     asked = {"protocol": PROTOCOL}
     direct = client.score_checkpoint("dino", SOURCE, NOISE, **asked)
     stored = client.anchors.create(SOURCE, history=3, horizon=2)

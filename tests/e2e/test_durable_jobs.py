@@ -55,7 +55,6 @@ JOBS: dict[str, tuple[Callable[[str], Message], int]] = {
 
 @pytest.fixture(scope="module")
 def faulty(tmp_path_factory: pytest.TempPathFactory) -> FaultyWorld:
-    """Checkpoints that hold their job up, so that it is killed in the middle."""
     return write_faulty_world(tmp_path_factory.mktemp("durable"))
 
 
@@ -77,7 +76,6 @@ def digest(server: ServerProcess) -> str:
 
 @contextmanager
 def calls(server: ServerProcess) -> Iterator[JobCaller]:
-    """A caller of a running server; its channel is closed before the server stops."""
     with grpc.insecure_channel(server.address) as channel:
         yield JobCaller(channel)
 

@@ -19,7 +19,6 @@ APPS = {"acpc": acpc_lab.cli.app, "acpc-server": acpc_server.cli.app}
 
 @pytest.fixture(scope="module")
 def current(world: ServedWorld) -> Iterator[None]:
-    """A dataset as current stable-worldmodel collects it."""
     path = world.dataset_root / "current.h5"
     write_public_dataset(path, public_columns((60, 80), state="state"))
     yield

@@ -1,6 +1,5 @@
 """Whoever follows a job outlasts its server, and goes on after its own end: followers by faults."""
 
-import asyncio
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ import processes
 import pytest
 from acpc_client import (
     AcpcClient,
-    AsyncAcpcClient,
     DatasetAnchors,
     GaussianNoise,
     Score,
@@ -53,7 +51,6 @@ def server(faulty: FaultyWorld) -> Iterator[ServerProcess]:
 
 @pytest.fixture
 def held(faulty: FaultyWorld, server: ServerProcess, undisturbed: dict[str, float]) -> None:
-    """A checkpoint that is loaded anew, and holds its job up until the server is back."""
     server.kill()
     faulty.inject("state", HELD)
     server.restart()
@@ -106,15 +103,6 @@ def blocking(at: Scene, tell: Tell) -> dict[str, float]:
         return numbers(job.result())
 
 
-def in_a_loop(at: Scene, tell: Tell) -> dict[str, float]:
-    async def follow() -> dict[str, float]:
-        async with AsyncAcpcClient(at.target, on_away=line_of(tell)) as client:
-            job = await client.score_checkpoint("model", ANCHORS, NOISE, protocol=PROTOCOL)
-            return numbers(await job.result())
-
-    return asyncio.run(follow())
-
-
 def command(at: Scene, tell: Tell, *arguments: object) -> None:
     with processes.running(
         [ACPC, *map(str, arguments), "--target", at.target],
@@ -151,7 +139,7 @@ RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
 """Commands that go on where they were when they are given again."""
 
 
-FOLLOWERS = (blocking, in_a_loop, sweep_command, watched)
+FOLLOWERS = (blocking, sweep_command, watched)
 
 
 @pytest.fixture
@@ -165,7 +153,6 @@ def jobs(at: Scene) -> set[str]:
 
 
 def restarted(at: Scene) -> None:
-    """Restarts the server, whose job is no longer held up."""
     at.server.kill()
     at.faulty.inject("state", "")
     at.server.restart()

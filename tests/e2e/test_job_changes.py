@@ -54,7 +54,6 @@ def jobs_by_state(server: ServerProcess) -> dict[str, float]:
 
 
 def settled(server: ServerProcess, expected: dict[str, float]) -> dict[str, float]:
-    """The counts, once the last job has left the device."""
     wait_until(lambda: jobs_by_state(server) == expected, f"it never became {expected}")
     return jobs_by_state(server)
 

@@ -41,7 +41,6 @@ def hosts(job_world: JobWorld, url: str) -> Iterator[Hosts]:
 
 @pytest.fixture(scope="module")
 def undisturbed(hosts: Hosts) -> bytes:
-    """Bytes of the long job's result, when nothing happens to it."""
     caller = hosts.caller(hosts.servers[0])
     done = caller.finished(caller.submit(long("")).name)
     assert metadata(done).attempts == 1
@@ -61,7 +60,6 @@ def check_moved(hosts: Hosts, name: str, undisturbed: bytes, caller: JobCaller) 
 
 
 def names(log: list[LogLine]) -> list[str]:
-    """Of hosts that opened their jobs."""
     return [line["executor_id"] for line in log if line["event"] == "jobs_open"]
 
 

@@ -18,7 +18,6 @@ CODE = re.compile(r"`((?:acpc|acpc-server) [^`]+)`")
 
 
 def commands(text: str) -> list[str]:
-    """What stands on a line of a block, and what stands in a sentence."""
     text = text.replace("\\\n", " ")
     blocks = "\n".join(FENCE.findall(text))
     return [*COMMAND.findall(blocks), *CODE.findall(FENCE.sub("", text))]
@@ -48,7 +47,6 @@ FOUND = sorted(item for item in found() if item[1] != WRONG)
 
 
 def words_of(command: str) -> list[str]:
-    """The words up to the end of the command."""
     split = shlex.shlex(command.replace("...", ""), posix=True, punctuation_chars="|&><;")
     split.whitespace_split, split.commenters = True, "#"
     words: list[str] = []
@@ -63,7 +61,6 @@ def words_of(command: str) -> list[str]:
 
 
 def problem(command: str) -> str:
-    """What the parser does not know; empty where it knows all of it."""
     program, *words = words_of(command)
     found: Any = PROGRAMS[program]
     while words and hasattr(found, "commands") and not words[0].startswith("-"):

@@ -46,7 +46,6 @@ def rollouts(model: ReferenceModel, images: Array, past: Array | None, pool: Arr
 
 
 def breaks(pool: Array) -> Array:
-    """A constraint on actions, (candidates,)."""
     return np.abs(pool).max(axis=(1, 2)) > 2.2
 
 
@@ -117,7 +116,6 @@ def test_the_hook_certifies_what_loops_compute(
 
 
 def build(config: Any) -> Any:
-    """What a checkpoint's folder says, of the library's own classes."""
     if not isinstance(config, dict):
         return config
     named = {key: build(value) for key, value in config.items() if not key.startswith("_")}

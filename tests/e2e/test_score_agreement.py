@@ -83,7 +83,6 @@ def measured(
     world: ServedWorld, name: str, anchors: score_reference.Anchors, shift: Perturbation,
     **options: object,
 ) -> ReferenceScore:  # fmt: skip
-    """A checkpoint's score in float64."""
     given = {"history": 3, "draws": 2, "seed": SEED, **options}
     model = world.reference(name)
     return score_reference.score(model, anchors, shift.to_spec(), **given)
@@ -98,7 +97,6 @@ def test_one_checkpoint(
     client: AcpcClient, world: ServedWorld, anchors: score_reference.Anchors, name: str,
     shift: Perturbation,
 ) -> None:  # fmt: skip
-    """Every number of a score without a reference, at the main and at other horizons."""
     asked = {"draws": 3, "quantile": 0.75, "margin": 0.25, "weights": [0.1, 0.2, 0.3, 0.4]}
     asked |= {"extra_horizons": [1, 2], "extra_quantiles": [0.5, 1.0]}
     protocol = ScoreProtocol(seed=SEED, horizon=HORIZON, **asked)

@@ -7,6 +7,7 @@ import pytest
 import wire
 from acpc.v1 import receipt_pb2
 from acpc.v1 import scoring_service_pb2 as pb
+from acpc.v1.anchor_service_pb2 import CreateAnchorSetRequest
 from job_world import JobCaller, metadata, response
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
@@ -36,7 +37,6 @@ def asked(count: int, **changed: object) -> pb.ScoreCheckpointRequest:
 
 
 def apart(score: pb.ScoreCheckpointResponse) -> tuple[dict[str, object], receipt_pb2.Receipt]:
-    """What its receipt says of its parameters, and the rest of the receipt."""
     parameters = json.loads(score.receipt.parameters)
     rest = type(score.receipt)()
     rest.CopyFrom(score.receipt)
@@ -70,6 +70,12 @@ def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
     assert (looks.stop, looks.limit, looks.batch) == (pb.LOOK_STOP_DECIDED, LIMIT, BATCH)
     assert looks.confidence == fixed.evidence.confidence < stopped.evidence.confidence
     assert metadata(done).request.until_decided.batch == BATCH
+    last, ends = looks.looks[-1], stopped.evidence
+    if thresholds is PASSES:
+        assert ends.ir_relative.upper <= thresholds["ir"] and ends.sr.lower >= thresholds["sr"]
+        assert last.p_passed <= last.passing
+    else:
+        assert ends.ir_relative.lower > thresholds["ir"] and last.p_failed <= last.failing
 
     (parameters, receipt), (plain, other) = apart(stopped), apart(fixed)
     assert receipt == other
@@ -77,6 +83,53 @@ def test_a_job_that_stops_when_decided_is_the_job_of_that_size(
     assert (stopping["limit"], stopping["batch"]) == (LIMIT, BATCH)
     assert parameters == plain
     assert stopped.receipt.parameters_digest != fixed.receipt.parameters_digest
+
+    options = {"confidence": ends.confidence, "resamples": ends.resamples}
+    as_sure = caller.result(asked(size, thresholds=thresholds, evidence=options)).evidence
+    ends.ClearField("looks")
+    assert ends == as_sure, "as if nobody had looked before, at the confidence of the look"
+
+
+def test_a_job_on_a_set_looks_at_the_first_anchors_of_it(caller: JobCaller) -> None:
+    source = {**DATASET, "count": LIMIT}
+    made = CreateAnchorSetRequest(source=source, history=wire.HISTORY, horizon=wire.HORIZON)
+    own = {"dataset": None, "anchor_set": caller.anchors.CreateAnchorSet(made).anchor_set.digest}
+    looking = {"thresholds": FAILS, "until_decided": {"batch": BATCH}}
+    of_dataset, of_set = (
+        caller.result(wire.score(reference={"name": "lewm-base"}, **looking, **anchors)).checkpoint
+        for anchors in ({"dataset": source}, own)
+    )
+    assert of_set.anchors == of_dataset.anchors < LIMIT
+    for name in ("anchor_ids", "radius", "motion_scale", "draw_radius"):
+        found, wanted = (getattr(x.anchor_values, name) for x in (of_set, of_dataset))
+        assert found == wanted, name
+
+
+def test_what_is_not_decided_stops_at_the_limit(caller: JobCaller) -> None:
+    """Its thresholds are the numbers of all anchors themselves; the looks share the error."""
+    few = 45
+    whole = caller.result(asked(few))
+    borderline = {"ir": whole.verdict.ir_relative, "sr": 0.01}
+    request = asked(few, thresholds=borderline, until_decided={"batch": 20})
+    done = caller.finished(caller.submit(request).name)
+    stopped, progress = response(done), metadata(done).progress
+    assert progress.completed == progress.total
+    fixed = caller.result(asked(few, thresholds=borderline))
+    for part in ("checkpoint", "reference", "verdict"):
+        assert getattr(stopped, part) == getattr(fixed, part), part
+    looks = stopped.evidence.looks
+    assert (looks.stop, looks.limit) == (pb.LOOK_STOP_LIMIT, few)
+    assert looks.confidence == 0.95 < stopped.evidence.confidence
+    assert sum(look.failing for look in looks.looks) == pytest.approx(0.05)
+    assert sum(look.passing for look in looks.looks) <= 0.05 + 1e-12
+
+
+def test_a_look_at_which_no_anchor_is_eligible_decides_nothing(caller: JobCaller) -> None:
+    """The next one may have some; at the limit the job fails as the fixed one does."""
+    request = asked(24, protocol={"draws": 1, "horizon": 4, "neighbourhood": 1e-9})
+    request.until_decided.batch = 6
+    failed = caller.finished(caller.submit(request).name).error
+    assert "none of the 24 anchors" in failed.message
 
 
 def test_without_a_number_or_a_protocol_it_measures_until_it_is_decided(caller: JobCaller) -> None:

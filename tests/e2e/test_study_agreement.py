@@ -51,7 +51,6 @@ def content(world: ServedWorld) -> PublicColumns:
 
 
 def drawn(content: PublicColumns, history: int, horizon: int, count: int = COUNT) -> StudyAnchors:
-    """The anchors the server draws, and the episode of each."""
     anchors = score_reference.draw_anchors(
         content, history=history, horizon=horizon, count=count, seed=9101, frameskip=FRAMESKIP
     )

@@ -16,7 +16,7 @@ from acpc.v1 import scoring_service_pb2
 from acpc.v1 import study_service_pb2 as pb
 from acpc.v1.study_service_pb2_grpc import StudyServiceStub
 from acpc_client import AnchorSet
-from acpc_client.errors import FailedPrecondition, InvalidArgument
+from acpc_client.errors import FailedPrecondition
 from acpc_client.sync.client import AcpcClient
 from public_dataset import public_columns, write_public_dataset
 from served_world import ServedWorld
@@ -67,13 +67,6 @@ def test_defaults_are_the_papers_and_are_said(channel: grpc.Channel) -> None:
     sensitivity = accepted(channel, dataset=few, sensitivity={"horizon": 1})
     assert not sensitivity.dataset.one_per_episode
     assert sensitivity.sensitivity == pb.SensitivityStudy(probes=8, seed=0, horizon=1, step=0.001)
-
-
-def test_one_window_an_episode_unless_asked_otherwise(client: AcpcClient) -> None:
-    source = DatasetAnchors("sources.h5", "tworoom", count=5)
-    with pytest.raises(InvalidArgument, match="only 4 episodes with a window") as caught:
-        client.run_study("lewm", source, DriftStudy(groups=2))
-    assert caught.value.violations[0].field == "dataset.count"
 
 
 def test_anchors_of_too_few_trajectories_fail_the_job(client: AcpcClient) -> None:

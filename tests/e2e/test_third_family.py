@@ -5,8 +5,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import pair_reference
-import pixel_reference as pixels
 import pytest
 import score_reference
 import wire
@@ -17,7 +15,6 @@ from example_scripts import EXAMPLES, install
 from loaded_model import LoadedModel
 from served_world import ServedWorld, served
 from test_pair_agreement import shown
-from test_pair_agreement import worst as worst_of_pair
 from test_score_agreement import worst as worst_of_score
 from waiting import GENEROUS_SECONDS
 
@@ -28,7 +25,6 @@ COUNT, HORIZON, DRAWS, SEED, ANCHOR = 16, 4, 2, 7, 5
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """The package is installed, for this process and for a server."""
     made = install(SOURCE, tmp_path_factory.mktemp("site"))
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(made))
@@ -54,21 +50,6 @@ def test_the_server_knows_the_family(conv_client: AcpcClient) -> None:
     given = wire.frames(1, height=32, width=40), wire.blocks(HORIZON)
     with pytest.raises(InvalidArgument, match="32 x 40 pixels; this model takes square frames"):
         conv_client.compare_pair("conv-base", *given, perturbations=GaussianNoise(0.1))
-
-
-def test_compare_pair(conv_client: AcpcClient) -> None:
-    shift = GaussianNoise(0.08)
-    history, blocks = wire.frames(1, height=40, width=40), wire.blocks(HORIZON)
-    asked = {"perturbations": shift, "draws": DRAWS, "seed": SEED, "anchor": ANCHOR}
-    answer = conv_client.compare_pair("conv-base", history, blocks, **asked)
-    model = LoadedModel.of(CHECKPOINTS / "conv-base")
-    images = pixels.model_input(history, model.image_size)
-    views = [
-        pair_reference.perturbed(images, shift.to_spec(), seed=SEED, anchor=ANCHOR, draw=draw)
-        for draw in range(DRAWS)
-    ]
-    wanted = pair_reference.compare(model, history, blocks, views)
-    shown("ComparePair", worst_of_pair(answer, wanted))
 
 
 def test_score_checkpoint(conv_client: AcpcClient, world: ServedWorld) -> None:

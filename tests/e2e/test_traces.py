@@ -44,7 +44,6 @@ def attributes(of: Any) -> dict[str, str | int]:
 
 @contextmanager
 def collecting() -> Iterator[tuple[Collector, str]]:
-    """A collector that listens, and its address."""
     collector, server = Collector(), grpc.server(futures.ThreadPoolExecutor(2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(collector, server)
     port = server.add_insecure_port("127.0.0.1:0")

@@ -28,5 +28,4 @@ class Acpc:
 
 
 def acpc_command(*first: object, server: Any = None, **variables: str) -> Acpc:
-    """The command with these words and variables."""
     return Acpc(first, variables, server)

@@ -74,5 +74,4 @@ def put(
 
 
 def unused(_digest: str) -> bool:
-    """No job names any set."""
     return False

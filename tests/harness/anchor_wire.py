@@ -46,7 +46,6 @@ def digest(arrays: dict[str, np.ndarray], history: int = HISTORY) -> str:
 
 
 def header(request_id: str = "", **changed: object) -> pb.UploadAnchorsRequest:
-    """The first message of a good upload."""
     fields = {"anchors": COUNT, "history": HISTORY, "horizon": HORIZON, **changed}
     return pb.UploadAnchorsRequest(header=pb.UploadHeader(request_id=request_id, **fields))
 
@@ -78,7 +77,6 @@ def further(name: str, array: np.ndarray, packed: bool = False) -> pb.ShardArray
 
 
 def upload(request_id: str = "", cut: int = 4, **changed: object) -> Iterator[Any]:
-    """Every message of a good upload."""
     yield header(request_id, **changed)
     for start in range(0, COUNT, cut):
         yield shard(start, min(start + cut, COUNT))

@@ -29,7 +29,6 @@ class Sessions:
 
 
 def rising(info: dict[str, Any], pool: torch.Tensor) -> torch.Tensor:
-    """The costs the counterparty certifies: 0, 1, 2, ..."""
     return torch.arange(float(pool.shape[1]), dtype=pool.dtype).repeat(pool.shape[0], 1)
 
 

@@ -334,7 +334,6 @@ def serve(
 
 @contextmanager
 def served(party: Scripted, credentials: grpc.ServerCredentials | None = None) -> Iterator[str]:
-    """The target of a party that listens."""
     server, target = serve(party, credentials)
     yield target
     server.stop(None).wait()

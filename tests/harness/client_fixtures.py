@@ -24,5 +24,4 @@ def target(counterparty: Counterparty) -> Iterator[str]:
 
 @pytest.fixture
 def unused_target() -> str:
-    """An address where nobody listens."""
     return f"127.0.0.1:{free_port()}"

@@ -21,7 +21,6 @@ RECEIPT = receipt_pb2.Receipt(
 
 
 def status(code: grpc.StatusCode, message: str, *details: Any) -> status_pb2.Status:
-    """A google.rpc.Status with packed details."""
     packed = []
     for detail in details:
         item = any_pb2.Any()

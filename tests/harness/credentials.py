@@ -15,20 +15,16 @@ DAY = timedelta(days=1)
 
 
 def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as a PEM file has it."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
 @dataclass
 class Identity:
-    """A certificate and its key."""
-
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
 
     @property
     def pem(self) -> bytes:
-        """The certificate."""
         return self.certificate.public_bytes(Encoding.PEM)
 
     def write(self, folder: Path, name: str) -> tuple[Path, Path]:
@@ -57,7 +53,6 @@ class Authority(Identity):
         spiffe: str | tuple[str, ...] = (),
         dns: tuple[str, ...] = (),
     ) -> Identity:
-        """A certificate of this authority; good for a server on loopback too."""
         key = ec.generate_private_key(ec.SECP256R1())
         until = datetime.now(UTC) + DAY
         builder = _builder(_name(common_name), self.certificate.subject, key, until)

@@ -85,7 +85,6 @@ class FitWorld:
         self.models = {x.name: load_checkpoint(x.parent, x.name, device=cpu) for x in checkpoints}
 
     def write(self, name: str, seed: int, fault: Fault | None = None) -> None:
-        """Write a world's dataset and its task, with a fault."""
         held = dict(_columns(self.episodes, seed))
         if fault is not None:
             fault.change(held, seed)
@@ -96,7 +95,6 @@ class FitWorld:
 
     @torch.inference_mode()
     def fit(self, checkpoint: str, name: str, seed: int) -> Fit:
-        """Measure the fit of a checkpoint to a dataset, as a job does but for its batches."""
         source = AnchorSource(f"{name}.h5", f"{name}.yaml", count=self.anchors, seed=seed)
         anchors, model = self.store.anchors(source, history=3, horizon=8), self.models[checkpoint]
 

@@ -4,8 +4,6 @@ from acpc_server.models import FrozenWorldModel
 
 
 class Float32Model:
-    """What another model computes, in float32 alone."""
-
     def __init__(self, model: FrozenWorldModel) -> None:
         self.card, self.device = model.card, model.device
         self.encode, self.embed_actions = model.encode, model.embed_actions

@@ -28,24 +28,20 @@ def write_dino(checkpoint_root: Path) -> None:
 
 
 def floats(*shape: int, seed: int = 2) -> NDArray[np.float32]:
-    """Random float32 numbers."""
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
 def objective(horizon: int = planning_wire.HORIZON) -> dict[str, Any]:
-    """Two terms and a penalty."""
     rough = {"norm": pb.NORM_L1, "squared": False, "weight": 0.1, "step_weights": [0.2] * horizon}
     return {"terms": [{}, rough], "control_weights": [0.01]}
 
 
 def said() -> dict[str, Any]:
-    """What a pool says of single candidates."""
     offsets = floats(planning_wire.CANDIDATES)
     return {"offsets": wire.tensor(offsets), "infeasible": [1, 4, 4]}
 
 
 def selection() -> dict[str, Any]:
-    """What a pool or a session asks for, beside the paper's certificates."""
     return {"objective": objective(), "kept_elites": 2, "temperature": 0.5}
 
 
@@ -64,7 +60,6 @@ def real_views() -> dict[str, Any]:
 
 
 def pair(**changed: object) -> pb.ComparePairRequest:
-    """A pair with proprioception, real views and an observed future."""
     future = {
         "observed_future": wire.tensor(wire.frames(wire.HORIZON, seed=6)),
         "future_proprio": wire.tensor(floats(wire.HORIZON, PROPRIO)),
@@ -73,19 +68,16 @@ def pair(**changed: object) -> pb.ComparePairRequest:
 
 
 def certify(**changed: object) -> pb.CertifyPoolRequest:
-    """A pool with all of it."""
     goal = {"goal_proprio": wire.tensor(floats(PROPRIO))}
     return planning_wire.certify(**{**proprio(), **goal, **selection(), **said(), **changed})
 
 
 def paired(**changed: object) -> pb.PlanPairedRequest:
-    """Paired runs with all of it."""
     goal = {"goal_proprio": wire.tensor(floats(PROPRIO)), "choices": True}
     return planning_wire.paired(**{**proprio(), **goal, "objective": objective(), **changed})
 
 
 def session(**changed: object) -> list[pb.PlanRequest]:
-    """A session: its start, a pool, its next moment, another pool."""
     goal = {"goal_proprio": wire.tensor(floats(PROPRIO))}
     start = planning_wire.start(**{**proprio(), **goal, **selection(), **changed})
     candidates = wire.tensor(planning_wire.pool())
@@ -96,12 +88,10 @@ def session(**changed: object) -> list[pb.PlanRequest]:
 
 
 def given(group: str = "night") -> perturbation_pb2.PerturbationSpec:
-    """A group of views that a set brings."""
     return perturbation_pb2.PerturbationSpec(given_views={"group": group})
 
 
 def extras(count: int = ANCHORS, steps: int = wire.HISTORY + wire.HORIZON) -> dict[str, np.ndarray]:
-    """Arrays that a set may bring."""
     image = (wire.HISTORY, wire.SIDE, wire.SIDE, 3)
     views = wire.frames(count * VIEWS * wire.HISTORY, seed=9).reshape(count, VIEWS, *image)
     return {

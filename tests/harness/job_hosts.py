@@ -1,6 +1,5 @@
 """Several servers on one job record."""
 
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Self
 
@@ -81,8 +80,3 @@ class Hosts:
 
         wait_until(begun, f"nobody began step {step} of {name}")
         return found[0]
-
-    def times(self, event: str) -> Counter[str]:
-        """How often an event was logged for each job, over the servers' current processes."""
-        lines = [line for server in self.servers for line in server.log()]
-        return Counter(line["job"] for line in lines if line["event"] == event)

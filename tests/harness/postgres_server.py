@@ -69,7 +69,6 @@ class PostgresServer:
 
     @property
     def pid(self) -> int:
-        """Of the process that started the others."""
         assert self._process is not None
         return self._process.pid
 
@@ -90,7 +89,6 @@ class PostgresServer:
             processes.end(self._process)
 
     def new_database(self) -> str:
-        """URL of an empty database."""
         self._databases += 1
         name = f"jobs_{self._databases}"
         with psycopg.connect(self._url("postgres"), autocommit=True) as connection:

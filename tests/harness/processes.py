@@ -89,7 +89,6 @@ def running(
     command: Sequence[str | Path],
     **options: Any,
 ) -> Iterator[subprocess.Popen[Any]]:
-    """A program for the length of a ``with`` block."""
     process = start(command, **options)
     try:
         yield process

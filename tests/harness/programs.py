@@ -11,5 +11,4 @@ def required(name: str) -> bool:
 
 
 def missing(name: str, install: str) -> None:
-    """Skip the test, or fail it where the program is required."""
     (pytest.fail if required(name) else pytest.skip)(f"no {name}: apt-get install {install}")

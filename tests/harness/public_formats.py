@@ -110,7 +110,6 @@ def write_odd_tables(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Writes everything, also as converted, and what Lance tables give: a digest or an error."""
     from public_library import public_module
 
     (folder / "grey").mkdir()

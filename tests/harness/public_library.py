@@ -72,8 +72,6 @@ Cost = Callable[[dict[str, Any], Tensor], Tensor]
 
 
 class _Costs(nn.Module):
-    """What the solvers of 0.1.1 minimise: a model with ``get_cost``."""
-
     def __init__(self, cost: Cost, dtype: torch.dtype) -> None:
         super().__init__()
         self.get_cost = self.criterion = cost

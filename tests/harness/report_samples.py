@@ -152,7 +152,6 @@ def judged(
 
 
 def saved(path: Path, score: Score, shift: str = "blur:15") -> Path:
-    """Keeps a score with what was asked, as ``acpc score --out`` does."""
     reference = score.reference and score.reference.checkpoint
     anchors = DatasetAnchors("two-room.h5", "two-room.yaml")
     asked = ScoreRequest(score.checkpoint.checkpoint, anchors, parse(shift), reference=reference)
@@ -161,7 +160,6 @@ def saved(path: Path, score: Score, shift: str = "blur:15") -> Path:
 
 
 def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellResult:
-    """A row with this score."""
     reference = score and score.reference
     asked = Cell(
         checkpoint=CheckpointRef(name),
@@ -180,7 +178,6 @@ def measured(name: str, shift: str, score: Score | None, **known: Any) -> CellRe
 def cell(
     task: str, run: str, level: float, shift: str, *, number: int = 0, success: bool = True
 ) -> CellResult:
-    """One cell of a training sweep: radii shrink with the level."""
     weaken = {"gaussian_noise:0.08": 1.0, "blur:15": 0.6, "resize:0.25": 0.8}.get(shift, 1.0)
     push = 2.2 * weaken * np.exp(-38 * level) + 0.12
     name = f"{task}-s{run}-a{level:g}"
@@ -207,7 +204,6 @@ def sweep(
     *,
     success: bool = True,
 ) -> ReportData:
-    """A training sweep: every task, run, level and shift."""
     cells = [
         cell(task, run, level, shift, number=97 * row + 7 * column, success=success)
         for shift in shifts
@@ -219,7 +215,6 @@ def sweep(
 
 
 def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> AnchorPreview:
-    """Three small histories."""
     random = np.random.default_rng(seed)
     ramp = np.linspace(40, 220, size)[None, :, None, None]
     clean = np.broadcast_to(ramp, (3, size, size, 3)).astype(np.uint8)
@@ -229,7 +224,6 @@ def preview(size: int = 32, *, seed: int = 0, partner: bool = True) -> AnchorPre
 
 
 def renamed(data: ReportData, old: str, new: str) -> ReportData:
-    """The data with a checkpoint under another name."""
     cells = [replace(cell, name=new) if cell.name == old else cell for cell in data.cells]
     return data.with_(cells=tuple(cells))
 

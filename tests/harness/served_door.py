@@ -76,7 +76,6 @@ def served(
 
 @contextmanager
 def channel(address: str) -> Iterator[grpc.Channel]:
-    """A connection of its own, as another caller has."""
     with grpc.insecure_channel(address, options=[("grpc.use_local_subchannel_pool", 1)]) as opened:
         yield opened
 

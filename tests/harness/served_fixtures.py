@@ -56,7 +56,6 @@ def client(server: ServerProcess) -> Iterator[AcpcClient]:
 
 @pytest.fixture(scope="module")
 def job_world(tmp_path_factory: pytest.TempPathFactory) -> JobWorld:
-    """Files of a test module, which may change them."""
     return write_job_world(tmp_path_factory.mktemp("jobs"))
 
 

@@ -29,20 +29,17 @@ class ServedWorld:
     columns: PublicColumns
 
     def server(self, state_dir: Path | None = None, **flags: object) -> ServerProcess:
-        """A server of this world, by default on its own state folder."""
         state = state_dir or self.state_dir
         return ServerProcess(self.checkpoint_root, self.dataset_root, state, **flags)
 
     @staticmethod
     def reference(name: str) -> ReferenceModel:
-        """Float64 forward of a small checkpoint."""
         family, seed = SMALL[name]
         return ReferenceModel.of(public_config(family=family), seed)
 
 
 @contextmanager
 def served(*roots: Path, **flags: object) -> Iterator[AcpcClient]:
-    """A client of a server of these roots, in which no bug is found."""
     with ServerProcess(*roots, **flags) as process, AcpcClient(process.address) as client:
         yield client
         assert process.bugs() == []

@@ -104,7 +104,6 @@ class ServerProcess:
 
     @property
     def pid(self) -> int:
-        """Process id."""
         return self._running().pid
 
     def wait_for_log(self, wanted: Callable[[LogLine], bool]) -> LogLine:
@@ -124,11 +123,9 @@ class ServerProcess:
         raise RuntimeError("no such log line; the server wrote:\n" + "".join(self._lines))
 
     def log(self) -> list[LogLine]:
-        """The log lines of the current process so far; text that is not JSON under ``event``."""
         return [_parsed(line) for line in list(self._lines)]
 
     def metrics(self) -> str:
-        """The page of its metrics."""
         url = f"http://127.0.0.1:{self.metrics_port}/metrics"
         with urllib.request.urlopen(url, timeout=GENEROUS_SECONDS) as page:
             return str(page.read().decode())
@@ -143,12 +140,10 @@ class ServerProcess:
         return self._ended()
 
     def kill(self) -> None:
-        """End the process at once, as kill -9 or a power cut does."""
         processes.end(self._running())
         self._ended()
 
     def terminate(self) -> int:
-        """Ask the process to drain and stop; its exit code."""
         self._running().terminate()
         return self._ended()
 

@@ -21,7 +21,6 @@ def in_line(engine: DeviceClient, *priorities: str) -> float:
 
 
 def calls(engine: DeviceClient, primitive: str) -> float:
-    """Interactive device calls of a primitive so far."""
     labels = {"primitive": primitive, "priority": "interactive"}
     return engine.metrics.registry.get_sample_value("acpc_compute_seconds_count", labels) or 0.0
 

@@ -30,11 +30,9 @@ class Scene:
     folder: Path
 
     def sweep(self, **changes: Any) -> Sweep:
-        """A sweep of the example with other values."""
         return sweep_of(self.folder, **changes)
 
     def run(self, **changes: Any) -> SweepResults:
-        """Runs the example with other values."""
         return self.sweep(**changes).run(self.client, poll=POLL)
 
 

@@ -62,7 +62,6 @@ class Population:
 def experiment(
     population: Population, generator: np.random.Generator
 ) -> tuple[CheckpointSample, CheckpointSample]:
-    """One candidate and its reference on the same anchors."""
     count = population.anchors
     trajectory = np.arange(count) // population.per_trajectory
 
@@ -185,7 +184,6 @@ def numbers_of(drawn: Sequence[Trio]) -> tuple[dict[str, float], dict[str, float
 
 @cache
 def paired_truth(population: Population, sets: int = 3000, seed: int = 1) -> dict[str, float]:
-    """The differences of a population, as ``truth`` has its numbers."""
     generator = np.random.default_rng(seed)
     return numbers_of([trio(population, generator) for _ in range(sets)])[1]
 

@@ -28,7 +28,6 @@ HISTORY, HORIZON, WIDTH, SIDE = 3, 4, 10, 28
 
 
 def grid_of(kind: str) -> str:
-    """A kind from no severity to its strong example, as it is typed."""
     examples = examples_of(kind)
     texts = [str(shift).partition(":")[2] for shift in (unchanged(examples[0]), *examples)]
     first, at, others = texts[0].partition("@")
@@ -44,7 +43,6 @@ GRIDS = [
 
 
 def tensor(array: ArrayLike) -> tensor_pb2.Tensor:
-    """A Tensor of a NumPy array."""
     values = np.asarray(array)
     return tensor_pb2.Tensor(
         dtype=CODES[values.dtype.name], shape=values.shape, data=values.tobytes("C")
@@ -54,41 +52,34 @@ def tensor(array: ArrayLike) -> tensor_pb2.Tensor:
 def frames(
     count: int, *, height: int = SIDE, width: int = SIDE, seed: int = 0
 ) -> NDArray[np.uint8]:
-    """Random uint8 frames (count, height, width, 3)."""
     return np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
 
 
 def blocks(
     count: int = HISTORY + HORIZON - 1, *, width: int = WIDTH, seed: int = 1
 ) -> NDArray[np.float32]:
-    """Random float32 blocks (count, width)."""
     return np.random.default_rng(seed).standard_normal((count, width), np.float32)
 
 
 def noise(sigma: float = 0.08) -> perturbation_pb2.PerturbationSpec:
-    """The paper's noise."""
     return perturbation_pb2.PerturbationSpec(gaussian_noise={"sigma": sigma})
 
 
 def blur(kernel: int = 5) -> perturbation_pb2.PerturbationSpec:
-    """A blur that fits small frames."""
     return perturbation_pb2.PerturbationSpec(gaussian_blur={"kernel_size": kernel})
 
 
 def shrink(scale: float = 0.25) -> perturbation_pb2.PerturbationSpec:
-    """The paper's resize."""
     return perturbation_pb2.PerturbationSpec(resize={"scale": scale})
 
 
 def several(
     *specs: perturbation_pb2.PerturbationSpec, **numbers: int
 ) -> perturbation_pb2.PerturbationSet:
-    """A PerturbationSet."""
     return perturbation_pb2.PerturbationSet(specs=specs or [noise()], **numbers)
 
 
 def checkpoint(name: str = "lewm", **parts: str) -> receipt_pb2.CheckpointRef:
-    """A CheckpointRef."""
     return receipt_pb2.CheckpointRef(name=name, **parts)
 
 
@@ -132,7 +123,6 @@ class Refusal:
 
     @classmethod
     def of_status(cls, status: status_pb2.Status) -> Refusal:
-        """Read a google.rpc.Status."""
         names = {code.value[0]: code.name for code in grpc.StatusCode}
         info = error_details_pb2.ErrorInfo()
         bad = error_details_pb2.BadRequest()
@@ -156,7 +146,6 @@ class Refusal:
 
 
 def refusal(call: Callable[[], Any]) -> Refusal | None:
-    """How ``call`` was refused, or None when it was answered."""
     try:
         call()
     except grpc.RpcError as error:

@@ -77,7 +77,6 @@ class Zygote:
         self._process.wait()
 
     def fork(self, request: bytes, files: list[int]) -> int:
-        """Start a program as a child of this process; its id."""
         with _lock:
             _libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
             try:

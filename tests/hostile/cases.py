@@ -88,7 +88,6 @@ def _inflated(message: bytes) -> int:
 
 
 def seeds(names: Names) -> dict[str, list[Message]]:
-    """The messages of a good call of every method."""
     dataset = {"dataset": "tworoom.h5", "task": "tworoom", "count": 4}
     drift = {"shifts": [wire.noise()], "draws": 1, "horizon": 2}
     good: dict[str, list[Any]] = {
@@ -179,8 +178,6 @@ def _messages(good: dict[str, list[Any]]) -> dict[str, list[Message]]:
 
 
 class Cases:
-    """The cases of one seed."""
-
     def __init__(self, seed: int, names: Names) -> None:
         self._seed = seed
         self._words = names.words
@@ -189,7 +186,6 @@ class Cases:
         self._paths = sorted(METHODS)
 
     def case(self, index: int) -> Case:
-        """Case number ``index``, which depends on nothing but it, the seed and the names."""
         rng = random.Random(f"{self._seed}:{index}")
         mutator = Mutator(rng, self._words)
         path = self._paths[index % len(self._paths)]

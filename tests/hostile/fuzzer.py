@@ -134,7 +134,6 @@ class Fuzzer:
         self._channels: list[grpc.Channel] = []
 
     def run(self, indices: Iterable[int]) -> Report:
-        """Every case once, several at a time."""
         report, lock = Report(self._seed), threading.Lock()
 
         def one(index: int) -> None:
@@ -186,7 +185,6 @@ def prepare(channel: grpc.Channel, metadata: tuple[tuple[str, str], ...] = ()) -
 
 
 def valid_answers(channel: grpc.Channel) -> dict[str, bytes]:
-    """Answers to good calls, without their times."""
     stub = diagnostic_service_pb2_grpc.DiagnosticServiceStub(channel)
     history = wire.tensor(wire.frames(wire.HISTORY, seed=SEED_OF_VALID_CALLS))
     calls: dict[str, tuple[Callable[..., Message], Message]] = {
@@ -205,7 +203,6 @@ def valid_answers(channel: grpc.Channel) -> dict[str, bytes]:
 
 
 def cancel_all(channel: grpc.Channel) -> None:
-    """Cancel every job that has not ended, and wait until none runs."""
     stub = operations_pb2_grpc.OperationsStub(channel)
     given = {"timeout": GENEROUS_SECONDS}
 
@@ -222,7 +219,6 @@ def cancel_all(channel: grpc.Channel) -> None:
 
 
 def calls_in_flight(server: ServerProcess) -> int:
-    """Calls that the server has started and not ended."""
     text = server.metrics()
 
     def total(name: str) -> float:

@@ -55,13 +55,11 @@ def tensor(
 
 
 def state(**values: bytes) -> bytes:
-    """A state dict of tensors."""
     pairs = b"".join(text(f"encoder.{key}") + value for key, value in values.items())
     return b"}(" + pairs + b"u"
 
 
 def module(children: bytes, attributes: bytes = b"") -> bytes:
-    """A module with ``_modules`` from pairs of instructions."""
     inside = text("_modules") + b"}(" + children + b"u" + attributes
     return MODULE + b"}(" + inside + b"ub"
 

@@ -18,7 +18,6 @@ DEFAULT_FRAME = 16_384
 
 
 def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
-    """A frame, whatever it says."""
     return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
 
 
@@ -48,7 +47,6 @@ def request_headers(path: str, *more: tuple[bytes, bytes]) -> bytes:
 
 
 def message(data: bytes, *, compressed: bool = False, length: int | None = None) -> bytes:
-    """A gRPC message as it stands in DATA frames; ``length`` may lie."""
     return struct.pack(">BI", compressed, len(data) if length is None else length) + data
 
 
@@ -77,17 +75,14 @@ class Connection:
         threading.Thread(target=self._read, daemon=True).start()
 
     def send(self, data: bytes) -> None:
-        """Send bytes as they are; OSError once the server has closed the connection."""
         with self._sending:
             self._socket.sendall(data)
 
     def stream(self) -> int:
-        """The number of the next stream."""
         number, self._next = self._next, self._next + 2
         return number
 
     def call(self, path: str, *more: tuple[bytes, bytes], end: bool = False) -> int:
-        """Send the headers of a call, and nothing of its body."""
         number = self.stream()
         flags = END_HEADERS | (END_STREAM if end else 0)
         self.send(frame(HEADERS, flags, number, request_headers(path, *more)))
@@ -112,7 +107,6 @@ class Connection:
         return sent
 
     def close(self) -> None:
-        """Close the connection without a word."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()

@@ -50,8 +50,6 @@ def test_two_thousand_requests(server: ServerProcess) -> None:
 
 
 class _Faulty(grpc.GenericRpcHandler):
-    """Answers every method with a fault of the server."""
-
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler:
         def fail(requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
             raise RuntimeError("a bug")

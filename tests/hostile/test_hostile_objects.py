@@ -36,7 +36,6 @@ PIECES = [
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working folder, where what is executed leaves its mark."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -73,7 +72,6 @@ def test_hand_made_files_run_nothing(folder: Path) -> None:
 
 
 def mutated(base: bytes, rng: random.Random) -> bytes:
-    """The file with damage in its pickle, in the archive around it, or in any byte."""
     place = rng.random()
     if place < 0.75:
         written = io.BytesIO()

@@ -29,7 +29,6 @@ RISE_SECONDS = 1.0
 
 
 def holdings(pid: int) -> dict[str, int]:
-    """Threads, open files and resident MiB of a process."""
     status = dict(
         line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
     )

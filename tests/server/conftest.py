@@ -14,7 +14,6 @@ CPU = torch.device("cpu")
 
 @pytest.fixture(scope="session")
 def model(tmp_path_factory: pytest.TempPathFactory) -> FrozenJepa:
-    """What ``ReferenceModel.of(public_config(), 4)`` computes in float64."""
     root = tmp_path_factory.mktemp("checkpoints")
     write_checkpoint(root / "one", seed=4)
     return load_checkpoint(root, "one", device=CPU)

@@ -113,7 +113,6 @@ def test_options_of_doctor_reach_the_loader(checkpoint: Path, arguments: list[st
 
 @pytest.mark.process
 def test_a_server_that_cannot_start_says_why_in_its_last_line(tmp_path: Path) -> None:
-    """It names the flag to change."""
     (tmp_path / "file").write_text("")
     create_key(keys_file := tmp_path / "keys.json", "a", Role.READ)
     certificate, key = Authority().issue("localhost").write(tmp_path, "server")
@@ -211,13 +210,6 @@ def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
     assert keys("revoke", found.id, "--file", path).exit_code == 0
     assert read_keys(path).find(key) is None
     assert isinstance(keys("revoke", found.id, "--file", path).exception, NotFound)
-
-
-def test_a_role_of_a_certificate(tmp_path: Path) -> None:
-    path = tmp_path / "keys.json"
-    name = "spiffe://d/ops"
-    assert keys("certificate", "--name", name, "--role", "admin", "--file", path).exit_code == 0
-    assert read_keys(path).certificates == {name: "admin"}
 
 
 def test_a_name_that_cannot_be(tmp_path: Path) -> None:

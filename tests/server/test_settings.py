@@ -52,7 +52,6 @@ def needed(root: Path) -> dict[str, str]:
 
 
 def other_value(name: str, field: FieldInfo, root: Path) -> object:
-    """A good value that is not the default."""
     if name in PATHS:
         return root / ("file" if name in FILES else "other")
     if name in CHOSEN:

@@ -172,6 +172,15 @@ def test_a_finish_that_was_killed_is_taken_up(tmp_path: Path, left: str) -> None
     np.testing.assert_array_equal(where.open(info.digest).read_frames(0, 2), batch.frames[:2])
 
 
+def test_an_upload_goes_on_under_the_store_of_another_process(tmp_path: Path) -> None:
+    batch = anchors(extras=EXTRAS)
+    with store(tmp_path).upload(header()) as upload:
+        upload.append(batch.part(0, 4))
+    where = store(tmp_path)
+    assert where.progress("mine") == (4, None)
+    assert put(where, batch, header()).digest == digest_of(batch)
+
+
 @pytest.mark.parametrize("shard", [0, 1, 2])
 def test_an_upload_whose_shards_are_damaged_begins_anew(tmp_path: Path, shard: int) -> None:
     batch, where = anchors(), store(tmp_path)
@@ -304,7 +313,6 @@ def test_retention(tmp_path: Path) -> None:
 
 @contextmanager
 def largest_file(size: int) -> Iterator[None]:
-    """No file of this process grows beyond a size, as on a volume with so much room."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
     try:

@@ -29,22 +29,18 @@ CARD = replace(plain_model.CARD, history=HISTORY, action_block_dim=4)
 
 @dataclass(frozen=True)
 class Place:
-    """A dataset root, a store of sets, and readers of both."""
-
     root: Path
 
     def __post_init__(self) -> None:
         write_public_dataset(self.root / "a.h5", public_columns())
 
     def readers(self) -> AnchorReaders:
-        """Those of a fresh process."""
         return AnchorReaders(DatasetStore(self.root), self.store())
 
     def store(self) -> AnchorStore:
         return AnchorStore(self.root / "sets", ROOMY, Metrics())
 
     def make(self, **wanted: int) -> AnchorSetSource:
-        """The set of the same anchors."""
         window = {**WANTED, **wanted}
         header = UploadHeader(request_id=str(window), anchors=COUNT, **window)
         with (
@@ -119,12 +115,6 @@ def test_the_first_of_a_set_keep_their_labels(place: Place) -> None:
     assert first.digest == digest_of(own), "a set of these anchors alone has it too"
 
 
-def test_a_set_of_a_dataset_has_its_digest(place: Place) -> None:
-    readers = place.readers()
-    opened, _ = readers.open(SOURCE, readers.stamp(SOURCE), check=look_up, **WANTED)
-    assert place.make() == AnchorSetSource(digest=opened.digest, count=COUNT)
-
-
 def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None:
     readers = place.readers()
     stamp = readers.stamp(SOURCE)
@@ -140,18 +130,6 @@ def test_a_changed_dataset_is_told_by_stamp_and_by_content(place: Place) -> None
     with pytest.raises(FailedPrecondition, match="has changed since") as caught:
         place.readers().reopen(SOURCE, identity, **WANTED)
     assert caught.value.reason == "DATASET_CHANGED"
-
-
-def test_a_deleted_set_is_told_even_when_it_is_open(place: Place) -> None:
-    source, readers = place.make(), place.readers()
-    _, identity = readers.open(source, source.digest, check=look_up, **WANTED)
-    place.store().delete(source.digest, lambda digest: False)
-    for process in (readers, place.readers()):
-        with pytest.raises(FailedPrecondition, match="was deleted") as caught:
-            process.reopen(source, identity, **WANTED)
-        assert caught.value.reason == "ANCHOR_SET_DELETED"
-    with pytest.raises(FailedPrecondition, match="was deleted"):
-        readers.open(source, source.digest, check=look_up, **WANTED)
 
 
 def test_reading_a_set_puts_off_its_expiry(place: Place) -> None:

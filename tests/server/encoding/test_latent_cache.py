@@ -34,7 +34,6 @@ BLOCKS = RNG.standard_normal((5, 10)).astype(np.float32)
 def compare(
     world: PlanningWorld, history: np.ndarray, *, model: int = 0, seed: int = 0
 ) -> list[float]:
-    """ACPC of an identity view, a noise view and a blurred view."""
     specs = (Identity(), GaussianNoise(sigma=0.1), GaussianBlur(kernel_size=3))
     views = PerturbationSet(specs, 1, seed, 0)
     request = PairRequest(
@@ -44,13 +43,11 @@ def compare(
 
 
 def hits(world: PlanningWorld) -> float:
-    """Look-ups so far that found a latent."""
     return world.engine.metrics.latent_lookups.labels("hit")._value.get()
 
 
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    """A world whose engine keeps no latents."""
     world = PlanningWorld(tmp_path_factory.mktemp("checkpoints"))
     yield world
     world.engine.close()
@@ -58,7 +55,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 @pytest.fixture
 def kept(plain: PlanningWorld) -> Iterator[PlanningWorld]:
-    """The same with one that does."""
     world = copy.copy(plain)
     world.engine = DeviceClient(CPU, Metrics(), latent_bytes=2**20)
     yield world
@@ -118,12 +114,6 @@ def test_the_least_recently_used_make_room() -> None:
     assert cache.get("c") is row
 
 
-@pytest.mark.parametrize("count", [0, 1, 2, 7])
-def test_results_come_in_order(count: int) -> None:
-    with closing(prepared_ahead(lambda item: -item, range(count))) as results:
-        assert list(results) == [-item for item in range(count)]
-
-
 def test_one_is_prepared_while_another_is_in_use_and_no_more() -> None:
     begun = [threading.Event() for _ in range(3)]
 
@@ -138,18 +128,6 @@ def test_one_is_prepared_while_another_is_in_use_and_no_more() -> None:
         assert next(results) == 1
         assert begun[2].wait(GENEROUS_SECONDS)
         assert next(results) == 2
-
-
-def test_an_error_comes_where_its_result_would_have_come() -> None:
-    def prepare(item: int) -> int:
-        if item == 1:
-            raise ValueError(item)
-        return item
-
-    with closing(prepared_ahead(prepare, range(3))) as results:
-        assert next(results) == 0
-        with pytest.raises(ValueError, match="1"):
-            next(results)
 
 
 def test_whoever_leaves_early_leaves_no_thread() -> None:

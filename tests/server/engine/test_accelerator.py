@@ -66,7 +66,6 @@ THREADS = 3
 
 @pytest.fixture(autouse=True)
 def threads() -> Iterator[None]:
-    """This thread has several, and gives them back."""
     before = torch.get_num_threads()
     torch.set_num_threads(THREADS)
     yield

@@ -22,8 +22,6 @@ ROOM_FOR_TWO = 2 * 4 * 25854 + 1
 
 
 class Shelf:
-    """A checkpoint root with four checkpoints, a cache of it, and its counts."""
-
     def __init__(self, root: Path, budget: int = ROOM_FOR_TWO) -> None:
         self.root = root
         for seed, name in enumerate("abcd"):

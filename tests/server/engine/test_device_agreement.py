@@ -25,7 +25,7 @@ from acpc_server.engine import DeviceClient, choose_device, require_mode
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import arithmetic
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
-from acpc_server.errors import PARSES, Cancelled, FailedPrecondition, InvalidArgument, parsing
+from acpc_server.errors import PARSES, FailedPrecondition, InvalidArgument, parsing
 from acpc_server.models import FrozenJepa
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
@@ -241,8 +241,6 @@ def test_plug_in_families_have_derivatives_without_doing_anything(engine: Device
 
 
 class HiddenModel(PlainModel):
-    """A plug-in that leaves forward mode no way in."""
-
     def encode(self, frames: torch.Tensor) -> torch.Tensor:
         with torch.inference_mode():
             return super().encode(frames)
@@ -280,14 +278,6 @@ def test_a_failure_of_the_parser_is_tried_again(failures: int) -> None:
     with pytest.raises(SystemError) if failures == PARSES else nullcontext():
         parsing(load)
     assert len(tries) == PARSES
-
-
-def test_a_withdrawn_request_stops_it(engine: DeviceClient) -> None:
-    context = _context()
-    context.cancel()
-    frames = torch.rand(1, 1, 3, 8, 8)
-    with pytest.raises(Cancelled):
-        engine.rollout_tangent(PlainModel(), frames, frames, torch.zeros(1, 1, 2), context)
 
 
 def _context() -> RequestContext:

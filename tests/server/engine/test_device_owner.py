@@ -116,8 +116,6 @@ Spoil = Callable[[Tensor], Tensor]
 
 
 class WrongDevice(TorchDispatchMode):
-    """Spoils every matrix product of its thread."""
-
     def __init__(self, spoil: Spoil) -> None:
         super().__init__()
         self._spoil = spoil
@@ -128,8 +126,6 @@ class WrongDevice(TorchDispatchMode):
 
 
 class Multiplies(PlainModel):
-    """Encodes a frame to its mean, by a product."""
-
     def encode(self, frames: Tensor) -> Tensor:
         self._before(frames)
         return frames.flatten(1) @ torch.ones(frames[0].numel(), 3) / frames[0].numel()
@@ -263,8 +259,6 @@ def test_a_batch_too_large_for_the_memory_is_halved_until_it_fits(
 
 
 class Numbered(PlainModel):
-    """Its predictions are the numbers of their rows."""
-
     def unroll(self, histories: Tensor, past: Tensor, future: Tensor) -> Tensor:
         rows = torch.arange(float(len(histories)))[:, None, None, None]
         return rows.expand(len(histories), future.shape[1], future.shape[2], 3)

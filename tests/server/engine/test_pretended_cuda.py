@@ -62,7 +62,6 @@ def send_table(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def patches(root: Path) -> FrozenJepa:
-    """A PreJEPA model."""
     write_prejepa(root / "model", TINY, public_prejepa(TINY))
     return load_checkpoint(root, "model", device=torch.device("cpu"))
 

@@ -69,8 +69,6 @@ def test_a_folder_that_others_may_use_is_refused(tmp_path: Path) -> None:
 
 
 class World:
-    """Programs that are never compiled, and rollouts of one model."""
-
     def __init__(self, folder: Path, after: float = math.inf) -> None:
         self.metrics, self.model = Metrics(), sample_model(CPU)
         self.programs = StepPrograms(self.metrics, folder, after)

@@ -34,12 +34,10 @@ def of_synthetic(make: Any, sets: int, experiments: int, options: EvidenceOption
 
 
 def of_hard(make: Any, sets: int, *how: Any) -> Shares:
-    """Odd trajectories."""
     return covered(lambda g: make(g)[:2], hard_truth(make, sets)[0], *how)
 
 
 def of_worlds(given: Any, sets: int, experiments: int, options: EvidenceOptions) -> Shares:
-    """Draws from a whole dataset."""
     world, count = given[0](), given[1]
     true = world.truth(count, 0.95, sets)
     options = of_dataset(resamples=options.resamples)
@@ -47,7 +45,6 @@ def of_worlds(given: Any, sets: int, experiments: int, options: EvidenceOptions)
 
 
 def of_pairs(make: Any, sets: int, *how: Any) -> Shares:
-    """Differences of two checkpoints."""
     population = make()
     true = paired_truth(population, sets)
     return paired_covered(lambda g: trio(population, g), true, *how, 9)

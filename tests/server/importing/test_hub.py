@@ -24,8 +24,6 @@ CPU = torch.device("cpu")
 
 
 class Hub(http.server.ThreadingHTTPServer):
-    """Files of the repository someone/wm, as bytes."""
-
     def __init__(self, files: dict[str, bytes]) -> None:
         super().__init__(("127.0.0.1", 0), _Pages)
         self.files = files
@@ -104,7 +102,6 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hub]:
 
 
 def pull(*words: object) -> str:
-    """Return what the command prints; raises what ends it."""
     done = CliRunner().invoke(app, ["import", *map(str, words)])
     if done.exception is not None:
         raise done.exception

@@ -84,7 +84,7 @@ def check_same(folder: Path, model: Any, weights: str = "") -> None:
         ours: Any = loaded.in_float64() if dtype is torch.float64 else loaded
         theirs = model.to(dtype)
         torch.manual_seed(3)
-        frames, blocks = torch.randn(2, 3, 3, 28, 28), torch.randn(2, 3, 10)
+        frames, blocks = torch.randn(2, 3, 3, 28, 39), torch.randn(2, 3, 10)
         with torch.no_grad():
             info = theirs.encode({"pixels": frames.to(dtype)})
             actions = public_actions(theirs, blocks.to(dtype))

@@ -19,5 +19,4 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
 
 @pytest.fixture
 def own_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PlanningWorld]:
-    """One whose metrics no other test has written."""
     yield from opened(tmp_path_factory)

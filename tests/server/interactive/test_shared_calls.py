@@ -5,7 +5,6 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -57,7 +56,6 @@ class Nothing(BaseModel):
 
 @perturbation("test_broken", parameters=Nothing, stochastic=True)
 def broken(frames: torch.Tensor, parameters: Nothing, key: object) -> torch.Tensor:
-    """A plug-in with a fault."""
     raise ZeroDivisionError("a fault of the plug-in")
 
 
@@ -67,7 +65,6 @@ def answers(
     cancelled: int | None = None,
     device_calls: int = 1,
 ) -> list[Future[PairComparison]]:
-    """The answers of requests that waited together, and took so many device calls."""
     before = calls(world.engine, "pair")
     asks = [partial(world.compare, request) for request in requests]
     found = together(world.engine, asks, cancelled)
@@ -106,21 +103,6 @@ def test_a_pair_that_fails_leaves_the_others_their_call(world: PlanningWorld) ->
         np.testing.assert_allclose(numbers(answer.result(0)), apart, rtol=1e-4, atol=5e-6)
 
 
-def test_one_fault_of_two_requests_is_told_by_the_field_of_each(
-    world: PlanningWorld,
-) -> None:
-    wrong = GaussianBlur(kernel_size=99)
-    first = pair(1, wrong)
-    second = replace(pair(1, GaussianNoise(sigma=0.1), wrong), history=first.history)
-    fields = []
-    for answer in answers(world, first, second, first):
-        with pytest.raises(InvalidArgument) as refused:
-            answer.result(0)
-        fields.append(refused.value.field)
-    named = [f"perturbations.specs[{index}].gaussian_blur.kernel_size" for index in (0, 1, 0)]
-    assert fields == named
-
-
 def test_a_plug_in_with_a_fault_fails_its_own_caller(world: PlanningWorld) -> None:
     requests = [pair(0), pair(1, Registered(name="test_broken")), pair(2)]
     good, bad, last = answers(world, *requests, device_calls=2)
@@ -138,7 +120,6 @@ KINDS = (
 
 
 def mixed(rng: np.random.Generator) -> PairRequest:
-    """A request of some shape, with views of its own or of any kinds; perhaps it must fail."""
     side, steps = (40, 1) if rng.random() < 0.2 else (SIDE, 3)
     pixels = rng.integers(0, 256, (6, side, side, 3), dtype=np.uint8)
     if rng.random() < 0.3:  # seen by others too
@@ -166,7 +147,6 @@ def mixed_pool(rng: np.random.Generator) -> tuple[PlanStart, np.ndarray]:
 
 
 def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
-    """What became of a pair, in words and in numbers."""
     try:
         found = answer()
     except AcpcError as error:
@@ -176,7 +156,6 @@ def outcome(answer: Callable[[], PairComparison]) -> tuple[str, list[float]]:
 
 
 def certificate(answer: Callable[[], PoolCertificate]) -> object:
-    """What became of a pool; an error names the perturbation by its own request's index."""
     try:
         return answer()
     except AcpcError as error:
@@ -230,7 +209,6 @@ def test_a_pair_larger_than_a_call_is_answered_in_pieces(
 def test_reduced_weights_are_cast_in_no_device_call(
     world: PlanningWorld, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Everybody would wait for it."""
     threads: list[str] = []
     prepare = FrozenNetwork.in_bfloat16
 

@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 
 import pytest
-from acpc.contract import GaussianNoise, Identity, Perturbation, Registered
-from acpc_server.interactive.tally import Tally
+from acpc.contract import GaussianNoise, Identity, Perturbation
 from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
 from acpc_server.observe.metrics import MAX_PERTURBATIONS, OTHER
@@ -68,20 +67,6 @@ def test_what_a_job_computes_is_not_live(own_world: PlanningWorld) -> None:
     certify_pool(own_world.open(moment()), pool(), RequestContext(Priority.JOB))
     text = [family for family in own_world.engine.metrics.registry.collect() if family.samples]
     assert not [family.name for family in text if family.name.startswith("acpc_planning")]
-
-
-@pytest.mark.parametrize(
-    ("spec", "label"),
-    [
-        (NOISE, "gaussian_noise:0.05"),
-        (Registered("dust", {"severity": 0.5, "colour": 3.0}), "dust:0.5"),
-    ],
-)
-def test_a_label_is_a_kind_and_its_severity(
-    own_world: PlanningWorld, spec: Perturbation, label: str
-) -> None:
-    tally = Tally(own_world.engine.metrics, "m0", drawn(spec))
-    assert tally.shifts == (("m0", label),)
 
 
 def test_a_checkpoint_has_series_for_the_perturbations_seen_first() -> None:

@@ -23,7 +23,6 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
 
 @pytest.fixture
 def either(tmp_path: Path, record_url: str) -> Iterator[Desk]:
-    """A desk on each kind of database."""
     opened = Desk(tmp_path, record_url)
     yield opened
     opened.close()

@@ -97,7 +97,6 @@ def test_a_full_disk_refuses_jobs_and_loses_none(disk: Pages) -> None:
 
 @pytest.mark.parametrize("command", [".backup", "VACUUM INTO"])
 def test_a_copy_taken_while_jobs_run_resumes_them(tmp_path: Path, command: str) -> None:
-    """As docs/operate/run.md says to take it."""
     (tmp_path / "old").mkdir()
     (tmp_path / "restored").mkdir()
     copy = tmp_path / "restored" / "jobs.sqlite"

@@ -11,7 +11,6 @@ import psycopg
 import pytest
 from acpc_server.errors import FailedPrecondition, Unavailable
 from acpc_server.jobs import Job, JobService, JobState, LeaseTerms, run, runner
-from acpc_server.jobs.lease import StateFolder
 from counting_jobs import Counting, CountingPlan, counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from postgres_server import PostgresServer
@@ -114,8 +113,6 @@ def test_a_host_that_has_its_lease_keeps_its_jobs(desk: Desk) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class LaterPlan(CountingPlan):
-    """The plan of a release that knows more."""
-
     more: int = 1
 
 
@@ -243,8 +240,3 @@ def test_a_job_that_no_host_can_bear_is_given_up(
     done = ended(service, service.submit(SHORT, "").job_id)
     assert (done.failure.code, done.failure.reason) == ("ABORTED", "TOO_MANY_STARTS")
     assert done.attempts == most + 2
-
-
-def test_a_folder_that_cannot_be_written_is_a_refusal(tmp_path: Path) -> None:
-    with pytest.raises(FailedPrecondition, match="cannot use the state folder"):
-        StateFolder(tmp_path / "none").claim()

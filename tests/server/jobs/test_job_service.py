@@ -5,14 +5,12 @@ import re
 import threading
 import time
 import uuid
-from dataclasses import dataclass, replace
 
 import pytest
 from acpc_server.errors import FailedPrecondition, InvalidArgument, NotFound
-from acpc_server.jobs import JobState, Json, Step
+from acpc_server.jobs import JobState
 from acpc_server.jobs.service import NAMESPACE
-from acpc_server.scheduling import RequestContext
-from counting_jobs import Counting, CountingPlan, counting_plan
+from counting_jobs import counting_plan
 from job_desk import LONG, SHORT, Desk, ended
 from waiting import GENEROUS_SECONDS, wait_until
 
@@ -86,74 +84,6 @@ def test_a_job_has_short_names_which_never_mean_two_jobs(either: Desk) -> None:
     service.delete(ids[3][:8])
     with pytest.raises(NotFound):
         service.get("nightly-3")
-
-
-class InShards(Counting):
-    """Counts each number in a shard, after a step that is none."""
-
-    name = "in_shards"
-
-    def count_steps(self, plan: CountingPlan) -> int:
-        return 1 + plan.steps
-
-    def run(self, plan: CountingPlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        step("opening", dict)
-        seen = step.each("counting", lambda index: {"index": index}, range(plan.steps))
-        return {"seen": [shard["index"] for shard in seen]}
-
-
-def test_shards_are_steps_in_order_and_are_counted(either: Desk) -> None:
-    either.kind = InShards()
-    service = either.started()
-    done = ended(service, service.submit(SHORT, "").job_id)
-    assert done.result == {"seen": [0, 1, 2]}
-    assert done.progress.completed == 4
-    count = either.metrics.registry.get_sample_value
-    assert count("acpc_job_shards_total", {"kind": "in_shards"}) == 3
-    assert set(done.phases) == {"record", "other"}  # of its last run, on record
-    for phase, seconds in done.phases.items():
-        counted = count("acpc_job_phase_seconds_total", {"kind": "in_shards", "phase": phase})
-        assert counted == pytest.approx(seconds, abs=0.001)
-
-
-@dataclass(frozen=True, kw_only=True)
-class PicturePlan(CountingPlan):
-    """A plan with something large."""
-
-    picture: bytes
-
-
-class Showing(Counting):
-    """Counts the bytes of a picture."""
-
-    name = "showing"
-    spec_type = PicturePlan
-
-    def run(self, plan: PicturePlan, stamp: str, step: Step, context: RequestContext) -> Json:
-        return step("showing", lambda: {"bytes": len(plan.picture)})
-
-
-def test_what_is_large_is_kept_once_until_the_last_job_that_names_it_is_deleted(
-    either: Desk,
-) -> None:
-    either.kind = Showing()
-    service = either.started()
-    plan = PicturePlan(**vars(SHORT), picture=b"x" * 2_000_000)
-    jobs = [service.submit(plan, f"{number}") for number in range(2)]
-    for job in jobs:
-        assert ended(service, job.job_id).result == {"bytes": 2_000_000}
-        assert service.submit(plan, "").spec == job.spec
-    (short,) = {job.spec for job in service.list(0, 10)}
-    assert len(short.picture) == 71
-    assert service.fill(short) == plan
-    for job in service.list(0, 10):
-        assert service.fill(short) == plan
-        ended(service, job.job_id)
-        service.delete(job.job_id)
-    with pytest.raises(InvalidArgument, match="no job on record has the plate sha256:"):
-        service.fill(short)
-    with pytest.raises(InvalidArgument, match="hold 20000000 bytes, over"):
-        service.submit(replace(plan, picture=b"x" * 20_000_000), "")
 
 
 def test_progress_has_a_rate_and_what_is_left(desk: Desk) -> None:

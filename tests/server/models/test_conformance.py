@@ -40,12 +40,10 @@ class Plain:
 
 
 def differing(name: str, **members: object) -> type[Plain]:
-    """A model with other methods."""
     return type(name, (Plain,), members)
 
 
 def normed(model: Plain, frames: Tensor) -> Tensor:
-    """BatchNorm, left in training mode."""
     latents = Plain.encode(model, frames)
     return latents if len(latents) == 1 else functional.batch_norm(latents, *[None] * 4, True)
 

@@ -53,8 +53,6 @@ Install = Callable[..., None]
 
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
-    """Puts a distribution with the given entry points on sys.path."""
-
     def write(**entries: str) -> None:
         install_module(tmp_path / "site", "acpc_linear", PLUGIN, "acpc.model_families", **entries)
         monkeypatch.syspath_prepend(str(tmp_path / "site"))

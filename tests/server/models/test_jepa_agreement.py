@@ -7,6 +7,7 @@ import jepa_reference as reference
 import pytest
 import torch
 from acpc_server.models import FrozenWorldModel, load_checkpoint, rollout
+from beartype.roar import BeartypeCallHintViolation
 from public_checkpoint import Config, public_config, random_state_dict, write_checkpoint
 from torch import Tensor, nn
 
@@ -44,13 +45,16 @@ def plain(_config: Config) -> None:
     """As it is published."""
 
 
-VARIANTS: list[Edit] = [plain, other_widths, layer_norm_heads, no_heads, mask_token]
+# Each with frames of another size, whole patches or not, fewer than those of training or more.
+VARIANTS: list[tuple[Edit, tuple[int, int]]] = [
+    (plain, (28, 35)), (other_widths, (35, 39)), (layer_norm_heads, (16, 64)),
+    (no_heads, (8, 8)), (mask_token, (64, 24)),
+]  # fmt: skip
 
 
 def load_pair(
     root: Path, config: Config, stored: State | None = None
 ) -> tuple[FrozenWorldModel, State]:
-    """A model, and its weights in float64."""
     stored = stored or random_state_dict(config)
     write_checkpoint(root / "run", config, stored)
     model = load_checkpoint(root, "run", device=CPU)
@@ -68,14 +72,14 @@ def relative_error(found: Tensor, wanted: Tensor) -> float:
 
 
 @pytest.mark.parametrize("family", ["lewm", "pldm"])
-@pytest.mark.parametrize("edit", VARIANTS)
-def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
+@pytest.mark.parametrize(("edit", "size"), VARIANTS)
+def test_small_models(tmp_path: Path, family: str, edit: Edit, size: tuple[int, int]) -> None:
     config = public_config(family=family, block_dim=6)
     edit(config)
     model, state = load_pair(tmp_path, config)
     assert model.card.family == family
     generator = torch.Generator().manual_seed(1)
-    frames = torch.randn(3, 3, 28, 35, generator=generator)
+    frames = torch.randn(3, 3, *size, generator=generator)
     blocks = torch.randn(2, 7, 6, generator=generator)
 
     latents = model.encode(frames)
@@ -89,6 +93,8 @@ def test_small_models(tmp_path: Path, family: str, edit: Edit) -> None:
     history = torch.randn(2, 3, model.card.latent_dim, generator=generator)
     wanted = rolled(state, config, history, blocks)
     assert relative_error(rollout(model, history, blocks), wanted) <= 1e-5
+    with pytest.raises(BeartypeCallHintViolation):  # annotations are run
+        model.network.encoder(torch.randn(1, 4, 28, 28))
 
 
 def make_faint(state: dict[str, Tensor]) -> None:
@@ -123,7 +129,6 @@ def test_every_epsilon_counts(tmp_path: Path, edit: Edit) -> None:
 @pytest.mark.parametrize("norm", [None, "torch.nn.LayerNorm", "torch.nn.BatchNorm1d"])
 @pytest.mark.parametrize("activation", ["GELU", "ReLU", "SiLU"])
 def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
-    """Each factory becomes the module it names, with its epsilon."""
     config = public_config()
     factory = norm and {"_target_": norm, "_partial_": True, "eps": 0.25}
     act = {"_target_": f"torch.nn.{activation}", "_partial_": True}
@@ -151,7 +156,6 @@ def test_factories(tmp_path: Path, norm: str | None, activation: str) -> None:
 
 @pytest.mark.slow
 def test_paper_size(tmp_path: Path) -> None:
-    """One frame and two steps at the published size: 303 tensors, 18,034,478 parameters."""
     config = public_config("paper")
     model, state = load_pair(tmp_path, config)
     assert len(state) == 303

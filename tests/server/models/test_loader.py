@@ -299,17 +299,6 @@ def test_listing(tmp_path: Path) -> None:
         assert latents(root, entry.name, entry.weights).shape == (2, 16)
 
 
-def test_stamp_tells_of_a_replaced_file(tmp_path: Path) -> None:
-    folder = write_checkpoint(tmp_path / "run")
-    stamps = [find_checkpoint(tmp_path, "run").stamp]
-    assert find_checkpoint(tmp_path, "run").stamp == stamps[0]
-    for filename in ("weights.pt", "config.json"):
-        (folder / "new").write_bytes((folder / filename).read_bytes())
-        (folder / "new").replace(folder / filename)
-        stamps.append(find_checkpoint(tmp_path, "run").stamp)
-    assert len(set(stamps)) == 3
-
-
 # Files of a folder, and what is said of it.
 CASES = {
     "run": (["config.yaml", "a_epoch_1_object.ckpt"], "no config.json", "acpc-server import run"),
@@ -336,7 +325,6 @@ CONFIGS = {
 
 @pytest.fixture
 def others(tmp_path: Path) -> Path:
-    """Folders that hold something else than a checkpoint, and one that holds one."""
     write_checkpoint(tmp_path / "good")
     (tmp_path / "notes").mkdir()
     for name, (files, *_) in CASES.items():

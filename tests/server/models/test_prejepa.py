@@ -41,7 +41,6 @@ def tiny() -> nn.Module:
 
 @pytest.fixture
 def root(tmp_path: Path, tiny: nn.Module) -> Path:
-    """Holds the tiny checkpoint, ``run``."""
     write_prejepa(tmp_path / "run", TINY, tiny)
     return tmp_path
 

@@ -48,7 +48,6 @@ def bounded(places: list[int], ends: list[tuple[int, int]], scale: float) -> Poo
 def exact_margin(
     places: list[int], ends: list[tuple[int, int]], elites: list[int]
 ) -> Fraction | float:
-    """Over pairs of an elite and another choice outside, in units of the scale's square."""
     costs = [Fraction(ends[place][0]) ** 2 for place in places]
     bounds = [Fraction(abs(x - y) * (abs(x) + abs(y))) for x, y in (ends[p] for p in places)]
     outside = [j for j in range(len(places)) if j not in elites]

@@ -6,7 +6,6 @@ Of the paper's cost (numerics/cost_bounds.py), and of others (numerics/objective
 import inspect
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -181,16 +180,6 @@ def test_cost_change_and_excess_are_at_most_their_bounds(case: Case) -> None:
         assert 0 <= excess.excess[view] <= excess.bound[view]
 
 
-@pytest.mark.parametrize(("s", "t"), [(3.0, 5.0), (8.0, 1.0), (0.0, 2.0), (4.0, 4.0)])
-def test_cost_bound_is_attained_on_a_ray(s: float, t: float) -> None:
-    """Appendix, Tightness of the bounds: g = 0, x = s u, x~ = t u."""
-    unit = torch.tensor([[0.0, 1.0, 0.0]])
-    bounds = pool_bounds(s * unit, t * unit, torch.zeros(3))
-    change = (bounds.perturbed_costs - bounds.clean_costs).abs()
-    assert change.item() == abs(t - s) * (t + s)
-    assert change.item() <= bounds.bounds.item() <= change.item() + 1e-13 * (s + t) ** 2
-
-
 def chained(bounds: PoolBounds, values: Tensor, alphas: Tensor) -> Tensor:
     if isinstance(bounds, ObjectiveBounds):
         return chained_objective_bounds(bounds, values, alphas)
@@ -265,53 +254,6 @@ def test_tolerance_only_ever_withdraws_certificates() -> None:
     # b = 2 eps (2 p + 2 eps) on both sides of a gap of 3.
     expected = [3 - sum(2 * e * (2 * p + 2 * e) for p in (1, 2)) for e in tolerances]
     assert margins == pytest.approx(expected, rel=1e-12)
-
-
-@given(cases())
-def test_mean_and_sum_certify_alike(case: Case) -> None:
-    width, paper = len(case.goal), case._replace(objective=None)
-    total, mean = (paper._replace(reduction=kind).bounds() for kind in ("sum", "mean"))
-    by_sum, by_mean = top1_certificate(total), top1_certificate(mean)
-    assert torch.equal(by_sum.certified, by_mean.certified)
-    np.testing.assert_allclose(by_mean.margin * width, by_sum.margin)
-
-
-@given(cases(), st.floats(0.0, 100.0))
-def test_what_depends_on_actions_alone_cancels(case: Case, size: float) -> None:
-    """Prop. added: a penalty or offset moves costs, and neither bounds nor the gap's change."""
-    offsets = size * torch.randn(len(case.clean), generator=torch.Generator().manual_seed(1))
-    objective = case.objective or Objective()
-    free = case._replace(objective=replace(objective, control_weights=()))
-    alone, full = free.bounds(), case._replace(objective=objective).bounds(offsets=offsets)
-    scale = 1e-12 * (full.clean_costs.abs().max() + alone.clean_costs.max() + 1 + 10 * size)
-    moved = full.perturbed_costs - full.clean_costs - (alone.perturbed_costs - alone.clean_costs)
-    assert (moved.abs() <= scale).all()
-    assert ((full.bounds - alone.bounds).abs() <= scale).all()
-
-
-@given(cases(), st.data())
-def test_an_infeasible_candidate_is_never_chosen_and_limits_nothing(
-    case: Case, data: st.DataObject
-) -> None:
-    """Prop. constraints: certificates are those of the pool without it."""
-    case = case._replace(objective=case.objective or Objective())
-    count = len(case.clean)
-    out = data.draw(st.integers(0, count - 1))
-    left = [j for j in range(count) if j != out]
-    bounds, without = (
-        case.bounds(infeasible=[out]),
-        case._replace(
-            candidates=case.candidates[left],
-            clean=case.clean[left],
-            perturbed=case.perturbed[:, left],
-        ).bounds(),
-    )
-    assert bounds.clean_costs[out] == math.inf
-    assert excess_cost(bounds).winner != out
-    assert torch.equal(top1_certificate(bounds).margin, top1_certificate(without).margin)
-    for elites in range(1, count - 1):
-        ours, theirs = (elite_certificate(part, elites) for part in (bounds, without))
-        assert torch.equal(ours.margin, theirs.margin)
 
 
 def test_elites_are_the_lowest_costs_lowest_index_first() -> None:

@@ -80,7 +80,6 @@ def test_a_rival_whose_cost_overflows_is_not_an_infeasible_one() -> None:
 def exact_mean(
     costs: Sequence[float | Decimal], actions: list[float], temperature: float
 ) -> Decimal:
-    """The softmax mean, to 60 digits."""
     scaled = [EXACT.divide(Decimal(cost), Decimal(temperature)) for cost in costs]
     weights = [EXACT.exp(EXACT.subtract(min(scaled), one)) for one in scaled]
     total, whole = Decimal(0), Decimal(0)
@@ -156,7 +155,6 @@ def test_the_exact_softmax_mean_of_every_view_lies_in_its_interval(pools: int) -
 
 
 def all_numbers(bounds: PoolBounds) -> list[Tensor]:
-    """Every tensor of some bounds, and what follows from them."""
     acpc = bounds.displacements
     weights = torch.tensor([0.0, 1.0], dtype=torch.float64)
     if isinstance(bounds, ObjectiveBounds):

@@ -1,6 +1,5 @@
 """Neighbourhood and partners follow the SR protocol of the paper."""
 
-import itertools
 import math
 
 import numpy as np
@@ -35,15 +34,6 @@ def test_partners_are_the_papers(data: st.DataObject) -> None:
     assert actual.eligible == sum(j >= 0 for j in expected)
 
 
-@given(GRID, st.floats(0, 1))
-def test_radius_is_the_quantile_of_all_off_diagonal_distances(
-    states: np.ndarray, quantile: float
-) -> None:
-    listed = [math.dist(a, b) for a, b in itertools.permutations(states, 2)]
-    actual = off_diagonal_quantile(torch.from_numpy(states), quantile)
-    assert actual == pytest.approx(np.quantile(listed, quantile), rel=1e-14)
-
-
 def test_a_scan_can_be_ended_between_blocks() -> None:
     seen = []
 
@@ -76,15 +66,6 @@ def test_near_points_far_from_the_origin_keep_their_distances() -> None:
     states = 1e6 + offsets
     radius = off_diagonal_quantile(states, 0.0)
     assert radius == (states[2] - states[0]).item()
-
-
-@given(GRID)
-def test_pairs_do_not_depend_on_a_shift_of_the_states(states: np.ndarray) -> None:
-    labels = torch.arange(len(states)) % 2
-    moved = pair_different_labels(torch.from_numpy(states + 5.0), labels)
-    assert torch.equal(
-        moved.partner, pair_different_labels(torch.from_numpy(states), labels).partner
-    )
 
 
 @pytest.mark.parametrize(

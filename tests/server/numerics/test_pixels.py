@@ -49,7 +49,6 @@ def test_bad_sizes_are_refused() -> None:
 
 
 def test_pixels_undo_the_normalisation_exactly() -> None:
-    """Every level of every channel comes back."""
     levels = torch.arange(256, dtype=torch.uint8).view(1, 16, 16, 1).expand(-1, -1, -1, 3)
     assert torch.equal(to_pixels(to_model_input(levels, 16)), levels)
 

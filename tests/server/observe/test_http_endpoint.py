@@ -21,8 +21,6 @@ pytestmark = pytest.mark.edge
 
 
 class Served:
-    """An endpoint, and callers of it."""
-
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.health = ServerHealth()
         self.endpoint = HttpEndpoint(registry or Metrics().registry, self.health)
@@ -125,8 +123,3 @@ def test_a_series_that_hangs_stops_no_probe() -> None:
         free.set()
         assert {answer.result()[0] for answer in asked} == {200}
     served.endpoint.stop()
-
-
-def test_a_port_in_use_is_an_error(served: Served) -> None:
-    with pytest.raises(OSError, match="in use"):
-        HttpEndpoint(CollectorRegistry(), ServerHealth()).start("127.0.0.1", served.port)

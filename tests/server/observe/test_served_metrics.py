@@ -171,6 +171,7 @@ def test_jobs_and_checkpoints_are_what_happened(scraped: dict[str, Metric]) -> N
     assert counts == {**dict.fromkeys(JOB_STATES, 0), "succeeded": 1, "failed": 1}
     assert values(scraped["acpc_job_seconds"], "_count", end="succeeded") == 1
     assert values(scraped["acpc_job_first_step_seconds"], "_count") == 2
+    assert values(scraped["acpc_job_shards"], "_total", kind="score_checkpoint") == 24
     spent = {s.labels["phase"] for s in scraped["acpc_job_phase_seconds"].samples if s.value}
     assert spent >= {"queue", "read", "draw", "encode", "rollout", "intervals", "record", "other"}
     failures = {"kind": "score_checkpoint", "grpc_code": "FAILED_PRECONDITION"}

@@ -37,7 +37,6 @@ def key_words(name: str, seed: int, anchor: int, draw: int) -> tuple[int, ...]:
 
 
 def words64(name: str, seed: int, anchor: int, draw: int) -> Iterator[int]:
-    """The words of a draw."""
     k0, k1, c2, c3 = key_words(name, seed, anchor, draw)
     for block in itertools.count(1):
         yield from philox((block, 0, c2, c3), (k0, k1))
@@ -73,7 +72,6 @@ def test_words_of_a_device_are_the_generators() -> None:
 
 
 def halves_of(words: Iterator[int], count: int) -> list[int]:
-    """Of so many words, the lower half first."""
     return [half for _ in range(count) for w in [next(words)] for half in (w & 0xFFFFFFFF, w >> 32)]
 
 

@@ -68,7 +68,6 @@ def pixels(frames: torch.Tensor) -> torch.Tensor:
 
 @pytest.mark.parametrize("spec", [*ZEROS, *STRONG], ids=str)
 def test_the_input_is_untouched_and_zero_severity_changes_no_bit(spec: Perturbation) -> None:
-    """Shape and dtype stay."""
     assert spec.changes_nothing == (spec in ZEROS)
     for dtype in DTYPES:
         frames = (photos() * 1.5).to(dtype)  # beyond black and white too

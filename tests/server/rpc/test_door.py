@@ -41,8 +41,6 @@ ASKED, TWO = (pb.ListCheckpointsRequest(page_size=size) for size in (1, 2))
 
 
 class Checkpoints:
-    """Answers with what ``work`` makes of the request."""
-
     def __init__(self, work: Callable[[Any, Call], object] = lambda request, call: None) -> None:
         self._work = work
         self.calls: weakref.WeakSet[Call] = weakref.WeakSet()
@@ -58,14 +56,12 @@ class Checkpoints:
 
 
 def answered(address: str) -> str:
-    """What another caller's call is answered."""
     with channel(address) as opened:
         answer = CheckpointServiceStub(opened).ListCheckpoints(ASKED, timeout=GENEROUS_SECONDS)
         return str(answer.next_page_token)
 
 
 def counted(metrics: Metrics, event: str = "handled") -> dict[str, float]:
-    """How many calls were started, or handled, by their codes."""
     samples = [sample for family in metrics.registry.collect() for sample in family.samples]
     found = [one for one in samples if one.name == f"grpc_server_{event}_total" and one.value]
     return {one.labels.get("grpc_code", ""): one.value for one in found}
@@ -231,21 +227,6 @@ def test_a_bug_ends_its_call_and_nothing_else(bug: Callable[..., object]) -> Non
         assert answered(address) == "1"
 
 
-def test_who_leaves_is_known_to_the_worker() -> None:
-    left, begun = threading.Event(), threading.Event()
-
-    def work(request: pb.ListCheckpointsRequest, call: Call) -> None:
-        begun.set()
-        wait_until(lambda: not call.active)
-        left.set()
-
-    with served({SERVICE: Checkpoints(work)}, threads=1) as address, channel(address) as opened:
-        call = CheckpointServiceStub(opened).ListCheckpoints.future(ASKED)
-        assert begun.wait(GENEROUS_SECONDS)
-        call.cancel()
-        assert left.wait(GENEROUS_SECONDS)
-
-
 def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
     """It counts a call until it is freed, and rejects others for those that are not."""
 
@@ -273,8 +254,6 @@ def test_ended_calls_leave_nothing_for_the_garbage_collector() -> None:
     [MemoryError(), OSError(errno.EMFILE, "files"), RuntimeError("can't start new thread")],
 )
 def test_a_shortage_of_the_host_is_told_as_one(error: Exception) -> None:
-    """The call is rejected, to be tried again; it is no bug."""
-
     class Short(HealthService):
         async def Check(self, *_: object) -> object:
             raise error
@@ -325,13 +304,10 @@ def lines() -> Iterator[Lines]:
 
 
 def named(lines: Lines, event: str) -> list[tuple[str, str]]:
-    """Code and principal of the lines of an event."""
     return [(line["code"], line["principal"]) for line in lines if line["event"] == event]
 
 
 class Anchors:
-    """Takes uploads and does nothing with them."""
-
     async def UploadAnchors(self, call: Call) -> anchor_service_pb2.UploadAnchorsResponse:
         async for _ in call.messages(ReadLimit(GENEROUS_SECONDS)):
             pass
@@ -339,7 +315,6 @@ class Anchors:
 
 
 def says(*answers: Principal | Exception) -> Callable[..., Principal]:
-    """Admits as it is told, call after call."""
     left = list(answers)
 
     def admit(*_: object) -> Principal:
@@ -352,7 +327,6 @@ def says(*answers: Principal | Exception) -> Callable[..., Principal]:
 
 
 def uploaded(admit: Callable[..., Principal]) -> str:
-    """Code of an upload of one message."""
     with served({ANCHORS: Anchors()}, identify=admit) as address, channel(address) as opened:
         stream = opened.stream_stream(UPLOAD)
         refused = wire.refusal(lambda: list(stream(iter([b""]), timeout=GENEROUS_SECONDS)))

@@ -48,8 +48,6 @@ class Board:
 
 
 class Room:
-    """Those who follow jobs of a board."""
-
     def __init__(self, board: Board, stack: AsyncExitStack) -> None:
         self.followers = JobFollowers(board)
         self._stack = stack

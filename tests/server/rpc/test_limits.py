@@ -1,7 +1,6 @@
 """What callers may hold at a time, and who gets a thread."""
 
 import asyncio
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -25,21 +24,12 @@ def entered(limits: Limits, caller: str, *what: str) -> Iterator[None]:
 
 
 def reason(limits: Limits, caller: str, *what: str) -> str:
-    """Why a caller may not enter now; empty when it may. It leaves at once."""
     try:
         with entered(limits, caller, *what):
             return ""
     except ResourceExhausted as error:
         assert error.retry_after
         return error.reason
-
-
-def test_a_caller_is_rejected_above_its_calls_and_others_are_not() -> None:
-    limits = Limits({CALLS: 4})
-    with entered(limits, "a", CALLS), entered(limits, "a", CALLS), entered(limits, "a", CALLS):
-        assert reason(limits, "a", CALLS) == "TOO_MANY_CALLS"
-        assert reason(limits, "b", CALLS) == ""
-    assert reason(limits, "a", CALLS) == ""
 
 
 def test_a_rejection_names_the_limit_and_counts_nothing() -> None:
@@ -65,8 +55,6 @@ def test_one_caller_leaves_the_last_places_to_others() -> None:
 
 
 class Silent:
-    """A call whose message never comes, or is there."""
-
     def __init__(self, caller: str, message: bytes | None = None) -> None:
         self.caller, self._message = caller, message
 
@@ -132,16 +120,4 @@ def test_work_that_nobody_waits_for_runs_and_its_error_is_no_news() -> None:
 
     asyncio.run(left())
     assert (ran, news) == (["failed", "next"], [])
-    workers.close()
-
-
-def test_a_worker_that_wants_to_exit_ends_neither_the_loop_nor_its_caller() -> None:
-    workers = Workers(1)
-
-    async def asked() -> None:
-        with pytest.raises(RuntimeError, match="SystemExit"):
-            await workers.run("", sys.exit, 3)
-        assert await workers.run("", len, "four") == 4
-
-    asyncio.run(asked())
     workers.close()

@@ -30,7 +30,6 @@ class Server:
                 self.admission.learn((method, 0), seconds)
 
     def enter(self, method: str, count: int = 1, caller: str = "") -> None:
-        """Have so many more requests under way."""
         for _ in range(count):
             self.entered.enter_context(self.admission.request(method, context(caller=caller)))
 

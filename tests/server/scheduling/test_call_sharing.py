@@ -53,7 +53,6 @@ class Line:
         return taken
 
     def begin(self, count: int) -> None:
-        """Have so many more requests under way."""
         for _ in range(count):
             request = self.admission.request("ComparePair", RequestContext(INTERACTIVE))
             self.under_way.enter_context(request)
@@ -100,12 +99,6 @@ def test_what_is_under_way_joins_until_the_call_is_full(line: Line) -> None:
     line.delayed(chunks[1], taken)
     line.put(chunks[2])
     assert taken.result(SOON) == chunks[:3]
-
-
-def test_no_more_share_a_call_than_its_rows(line: Line) -> None:
-    chunks = [chunk(max_rows=3) for _ in range(5)]
-    line.put(*chunks)
-    assert [line.take().result(SOON) for _ in range(2)] == [chunks[:3], chunks[3:]]
 
 
 def test_nothing_is_delayed_for_its_own_request_or_where_it_cannot_be_shared(line: Line) -> None:
@@ -197,13 +190,6 @@ def in_line(*given: str) -> Turns[str]:
 
 def taken(turns: Turns[str]) -> list[str]:
     return [turns.take() for _ in range(len(turns))]
-
-
-def test_one_turn_a_round_and_in_order_within_a_caller() -> None:
-    turns = in_line("a1", "a2", "a3", "b1", "c1", "b2")
-    expected = ["a1", "b1", "c1", "a2", "b2", "a3"]
-    assert list(turns) == expected
-    assert taken(turns) == expected
 
 
 def test_newcomers_go_before_who_had_a_turn_just_now_and_leave_nobody_behind() -> None:

@@ -40,7 +40,6 @@ def measured(
 
 
 def loop(anchors: Anchors, change: Callable[[np.ndarray], np.ndarray], rows: range) -> Any:
-    """Summed errors of a float64 model under own and foreign actions, and of standing still."""
     reference = ReferenceModel.of(public_config(), 4)
     totals = {"own": 0.0, "foreign": 0.0, "negated": 0.0, "still": 0.0}
     for i in rows:

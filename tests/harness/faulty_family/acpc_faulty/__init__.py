@@ -36,10 +36,6 @@ class Faulty:
             raise RuntimeError(POISON)
         if fault in PRODUCTS:
             break_products(PRODUCTS[fault])
-        if fault == "bug":
-            raise ValueError("a bug of this family")
-        if fault == "exit":
-            raise SystemExit(3)
         while fault == "hang":
             Path(f"{os.environ['ACPC_TEST_FAULT']}.hangs").touch()
             time.sleep(0.1)
@@ -64,8 +60,6 @@ def break_products(factor: float) -> None:
 
 
 class FaultyFamily:
-    """Reads what the JEPA family reads."""
-
     name = "faulty"
     targets = frozenset({TARGET})
 
