@@ -13,14 +13,14 @@ def set_aside(server: ServerProcess) -> bool:
     return any(line["event"] == "job_set_aside" for line in server.log())
 
 
-@pytest.mark.parametrize(("record", "fault"), [("postgres", "poison"), ("sqlite", "zeros 2")])
+@pytest.mark.parametrize(("record", "fault"), [("postgres", "poison"), ("sqlite", "nan 2")])
 def test_a_sick_server_costs_no_job_and_no_number(
     tmp_path_factory: pytest.TempPathFactory,
     request: pytest.FixtureRequest,
     record: str,
     fault: str,
 ) -> None:
-    """Nothing that it computed since it fell sick is recorded, zeros neither."""
+    """Nothing that it computed since it fell sick is recorded."""
     faulty = write_faulty_world(tmp_path_factory.mktemp("faulty"))
     url = f"sqlite:///{faulty.world.root / 'shared.sqlite'}"
     if record == "postgres":
