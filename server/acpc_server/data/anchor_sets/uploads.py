@@ -140,13 +140,30 @@ class AnchorUpload:
                 "with a request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
-        (height, width), block_width, state_width, _, _, extras = layout
         try:
-            size = join_small(self._data, [name for name, *_ in extras])
+            size = join_small(self._data, [name for name, *_ in layout[-1]])
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
-        info = SetInfo(
+        info = self._info(layout, size, windows)
+        whole = StoredAnchors(self._data, info)
+        digest = whole.digest
+        if header.expected_digest not in ("", digest):
+            self.restart()
+            raise InvalidArgument(
+                "expected_digest", f"is {header.expected_digest}, but the content has {digest}"
+            )
+        info = replace(
+            info, digest=digest, endpoints_digest=whole.endpoints_digest, extras=whole.extras
+        )
+        write_text(self._data / INFO, to_json(info))
+        write_text(self._done, digest)
+        return self._publish(digest)
+
+    def _info(self, layout: Layout, size: int, windows: int | None) -> SetInfo:
+        """Return what the set is, but for its digests."""
+        header, ((height, width), block_width, state_width, _, _, extras) = self._header, layout
+        return SetInfo(
             digest="",
             anchors=header.anchors,
             history=header.history,
@@ -163,19 +180,6 @@ class AnchorUpload:
             owner=header.owner,
             windows=windows,
         )
-        whole = StoredAnchors(self._data, info)
-        digest = whole.digest
-        if header.expected_digest not in ("", digest):
-            self.restart()
-            raise InvalidArgument(
-                "expected_digest", f"is {header.expected_digest}, but the content has {digest}"
-            )
-        info = replace(
-            info, digest=digest, endpoints_digest=whole.endpoints_digest, extras=whole.extras
-        )
-        write_text(self._data / INFO, to_json(info))
-        write_text(self._done, digest)
-        return self._publish(digest)
 
     def _publish(self, digest: str) -> SetInfo:
         target = self._sets / digest
