@@ -6,8 +6,8 @@ A file of anchors is opened for every read, and must stay what it was.
 from pathlib import Path
 
 import pytest
-from acpc.datasets import preset_names
 from acpc.contract import AnchorSource
+from acpc.datasets import preset_names
 from acpc_server.data import DatasetFit, DatasetStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from public_dataset import EPISODES, public_columns, write_public_dataset
