@@ -29,20 +29,6 @@ DIGEST_BYTES = 32
 
 
 Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]
-ANCHOR_BYTES = 2**28
-"""Frames of one anchor as recorded, 256 MiB: they are read together, since their sha256 covers all.
-Of 224 pixels eleven are 1.6 MiB."""
-
-
-def check_anchor(steps: int, size: tuple[int, int], field: str) -> None:
-    """Raise InvalidArgument, ``field``, where one anchor's frames are more than may be held."""
-    if (needed := steps * 3 * size[0] * size[1]) > ANCHOR_BYTES:
-        raise InvalidArgument(
-            field,
-            f"the {steps} frames of an anchor, {size[0]} x {size[1]} pixels, are {needed} bytes, "
-            f"over the limit of {ANCHOR_BYTES}; store smaller frames, or ask for a shorter horizon",
-            reason="ANCHOR_TOO_LARGE",
-        )
 
 
 def cuts(one: int, start: int, stop: int) -> Iterator[tuple[int, int]]:

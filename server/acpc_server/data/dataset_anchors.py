@@ -73,18 +73,16 @@ class FileAnchors(Anchors):
         """
         if name != FRAMES:
             return super().read(name, start, stop)
-        if self._frame_bytes > HELD_BYTES:
+        if self.count * math.prod(self.forms[FRAMES][1]) > HELD_BYTES:
             return self._read(start, stop)
-        held = self._held
         stamp = self._stamp()
-        if held is None or held[0] != stamp:
+        if self._held is None or self._held[0] != stamp:
             try:
-                whole = self._read(0, len(self._rows))
+                # The stamp of before the read, so that a write during it is noticed next time.
+                self._held = stamp, self._read(0, self.count)
             except FailedPrecondition:
                 return self._read(start, stop)  # these may be unchanged
-            # The stamp from before the read, so that a write during it is noticed the next time.
-            held = self._held = (stamp, whole)
-        return held[1][start:stop].copy()
+        return self._held[1][start:stop].copy()
 
     def action_variants(self, count: int) -> dict[str, Float32[np.ndarray, "m blocks width"]]:
         """Return blocks of the first ``count`` with a usual mistake undone, by its name.
@@ -108,10 +106,6 @@ class FileAnchors(Anchors):
             raise self._changed(dataset, "actions")
         self._variants = {count: {**found, **super().action_variants(count)}}
         return self._variants[count]
-
-    @property
-    def _frame_bytes(self) -> int:
-        return self.count * math.prod(self.forms[FRAMES][1])
 
     def _read(self, start: int, stop: int) -> np.ndarray:
         with self._reopen() as dataset:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from acpc.contract import AnchorSource, DatasetFile, Reading, TaskSummary
 from acpc.datasets import (
@@ -27,10 +27,10 @@ from acpc.datasets import (
     preset_names,
     recognise,
     unread,
+    window_future_frames,
 )
 from acpc.datasets.hdf5 import Hdf5Dataset
 
-from acpc_server.data.anchors import check_anchor
 from acpc_server.data.dataset_anchors import FileAnchors
 from acpc_server.errors import FailedPrecondition, InvalidArgument, PermissionDenied, UnknownName
 from acpc_server.numerics import Check, go_on
@@ -41,6 +41,10 @@ SUFFIXES = {"dataset": HDF5_SUFFIXES, "task": (".yaml", ".yml", ".json")}
 MAX_DEPTH = 8
 MAX_ENTRIES = 100_000
 """Files and folders that one listing looks at."""
+
+ANCHOR_BYTES = 2**28
+"""Frames of one anchor as recorded, 256 MiB: they are read together, since their sha256 covers all.
+Of 224 pixels eleven are 1.6 MiB."""
 
 
 def files_below(root: Path, field: str) -> Iterator[str]:
@@ -103,7 +107,7 @@ def _opened(root: Path, name: str, field: str) -> int:
     if not name or "\0" in name or "\\" in name:
         raise InvalidArgument(field, f"is {name!r}; give a file path relative to the server's root")
     parts = name.split("/")
-    if PurePosixPath(name).is_absolute() or any(part in ("", ".", "..") for part in parts):
+    if not {"", ".", ".."}.isdisjoint(parts):  # an absolute path has an empty part
         raise PermissionDenied(
             f"{field} {name!r} must be a plain relative path, without '.', '..' or empty parts"
         )
@@ -164,14 +168,12 @@ def load_task(name: str, root: Path) -> TaskPreset:
 
 @dataclass(frozen=True)
 class DatasetFit:
-    """What a dataset offers a task: windows of the asked length, and episodes with one."""
+    """What a dataset offers a task: how many anchors can be drawn, and of what form."""
 
-    windows: int
-    episodes: int
+    anchors: int
     frameskip: int
     action_dim: int
-    proprio_dim: int = 0
-    frame_size: tuple[int, int] = (1, 1)  # height and width
+    proprio_dim: int
 
 
 class DatasetStore:
@@ -185,37 +187,20 @@ class DatasetStore:
         """Return the task's reading, for requests without one; raises as ``load_task``."""
         return load_task(task, self._root).reading
 
-    def fit(
-        self,
-        dataset: str,
-        task: str,
-        *,
-        steps: int,
-        frameskip: int | None = None,
-        episodes: str = "",
-    ) -> DatasetFit:
-        """Check, without reading rows, that a dataset has what a task needs.
+    def fit(self, source: AnchorSource, *, history: int, horizon: int) -> DatasetFit:
+        """Check, without reading rows, that a dataset has what its task needs.
 
-        ``frameskip`` and ``episodes`` override the task's; ``steps`` are the kept frames of a
-        window. Raises as ``open_dataset``, its columns, ``load_task``, ``chosen_episodes`` and
+        Raises as ``open_dataset``, its columns, ``load_task``, ``chosen_episodes`` and
         ``WindowIndex``.
         """
-        preset = load_task(task, self._root)
-        skip = preset.frameskip if frameskip is None else frameskip
-        with open_dataset(self._root, dataset) as file:
-            width = self._action_width(file, preset, task)
+        steps = history + window_future_frames(source, horizon)
+        with self._opened(source, history + horizon) as (file, preset):
+            skip = preset.frameskip if source.frameskip is None else source.frameskip
             proprio = file.numeric_column(preset.proprio.column).width if preset.proprio else 0
-            lengths = lengths_of(file, preset, episodes)
+            lengths = lengths_of(file, preset, source.episodes)
             windows = WindowIndex(lengths, num_steps=steps, frameskip=skip)
-            frame_size = file.pixel_column(preset.pixels).shape[1:3]
-        return DatasetFit(
-            windows=len(windows),
-            episodes=windows.episodes,
-            frameskip=skip,
-            action_dim=width,
-            proprio_dim=proprio,
-            frame_size=(frame_size[0], frame_size[1]),
-        )
+            offered = windows.episodes if source.by_episode else len(windows)
+            return DatasetFit(offered, skip, action_width(file, preset), proprio)
 
     def datasets(self) -> list[DatasetFile]:
         """List every dataset below the root, unopened, by name."""
@@ -232,12 +217,31 @@ class DatasetStore:
         presets = [load_task(name, self._root).summary() for name in preset_names()]
         return presets + [TaskSummary(name) for name in sorted(files_below(self._root, "task"))]
 
-    def _action_width(self, file: Hdf5Dataset, preset: TaskPreset, task: str) -> int:
-        """Return the width of actions; FailedPrecondition names the presets that fit instead."""
-        try:
-            return action_width(file, preset)
-        except FailedPrecondition as error:
-            raise misfit(file, task, error) from error
+    @contextmanager
+    def _opened(
+        self, source: AnchorSource, steps: int, check: Check = go_on
+    ) -> Iterator[tuple[Hdf5Dataset, TaskPreset]]:
+        """Open a dataset that has every column of its task; ``steps`` are an anchor's frames.
+
+        Raises as ``open_dataset`` and ``load_task``; FailedPrecondition names presets that fit;
+        InvalidArgument: One anchor's frames are more than may be held.
+        """
+        preset = load_task(source.task, self._root)
+        with open_dataset(self._root, source.dataset, check) as file:
+            try:
+                action_width(file, preset)
+            except FailedPrecondition as error:
+                raise misfit(file, source.task, error) from error
+            height, width = file.pixel_column(preset.pixels).shape[1:3]
+            if (needed := steps * 3 * height * width) > ANCHOR_BYTES:
+                raise InvalidArgument(
+                    "dataset",
+                    f"the {steps} frames of an anchor, {height} x {width} pixels, are {needed} "
+                    f"bytes, over the limit of {ANCHOR_BYTES}; store smaller frames, or ask for a "
+                    "shorter horizon",
+                    reason="ANCHOR_TOO_LARGE",
+                )
+            yield file, preset
 
     @contextmanager
     def drawn(
@@ -252,13 +256,9 @@ class DatasetStore:
         """Draw anchors as ``draw_windows`` does; their dataset is open inside the ``with``.
 
         ``check`` is called between reads of the dataset and may raise to end them. Raises as
-        ``open_dataset``, ``load_task`` and ``draw_windows``.
+        :meth:`fit` and ``draw_windows``.
         """
-        preset = load_task(source.task, self._root)
-        with open_dataset(self._root, source.dataset, check) as file:
-            self._action_width(file, preset, source.task)
-            height, width = file.pixel_column(preset.pixels).shape[1:3]
-            check_anchor(history + horizon, (height, width), "dataset")
+        with self._opened(source, history + horizon, check) as (file, preset):
             yield draw_windows(
                 file,
                 preset,

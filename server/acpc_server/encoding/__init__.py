@@ -2,8 +2,7 @@
 
 from acpc_server.encoding.anchor_job import SHARD_ANCHORS, AnchorJobKind, AnchorJobSpec
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.anchors import given_inputs, read_inputs
-from acpc_server.encoding.bench import Bench
+from acpc_server.encoding.anchors import Bench, given_inputs, read_inputs
 from acpc_server.encoding.frame_sources import EncodedHistories, HistorySources
 from acpc_server.encoding.histories import (
     HistoryEncoder,
@@ -15,7 +14,7 @@ from acpc_server.encoding.histories import (
 )
 from acpc_server.encoding.receipt import (
     CODE_VERSION,
-    ArraysDigest,
+    arrays_digest,
     digest_json,
     make_receipt,
     receipt_from_json,
@@ -23,7 +22,6 @@ from acpc_server.encoding.receipt import (
 from acpc_server.encoding.views import (
     Draw,
     View,
-    all_views,
     distinct_views,
     draw_views,
     unchanged,

@@ -5,14 +5,14 @@ from __future__ import annotations
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeVar
 
 import torch
 from acpc.contract import CheckpointRef, NumericMode, Receipt, ScoreRequest, StudyRequest, shared
 
 from acpc_server.encoding.anchor_readers import AnchorReaders, AnchorSetSource, AnySource
-from acpc_server.encoding.receipt import digest_json, make_receipt
+from acpc_server.encoding.receipt import make_receipt
 from acpc_server.engine import CachedCheckpoint, CheckpointCache, DeviceClient
 from acpc_server.jobs import JobSpec
 
@@ -54,12 +54,9 @@ class AnchorJobSpec(JobSpec, ABC):
     def drawn(self) -> dict[str, object]:
         """Describe how the windows of the anchors were drawn, as far as known, as JSON."""
         source = self.anchors
-        drawn: dict[str, object] = {}
-        if source.window_future_frames is not None:
-            drawn["window_future_frames"] = source.window_future_frames
-        if source.sample:
-            drawn["sample"] = str(source.sample)
-        return drawn | self.given()
+        frames, sample = source.window_future_frames, source.sample
+        drawn = {} if frames is None else {"window_future_frames": frames}
+        return drawn | ({"sample": str(sample)} if sample else {}) | self.given()
 
     def given(self) -> dict[str, object]:
         """Return the groups of given views and their digests, if there are any, as JSON."""
@@ -85,7 +82,7 @@ class AnchorJobSpec(JobSpec, ABC):
         ``read`` is what the cards of the checkpoint and its reference say of their weights.
         """
         shards = {"shard_anchors": SHARD_ANCHORS}
-        receipt = make_receipt(
+        return make_receipt(
             self.numeric_mode,
             device,
             checkpoint=self.checkpoint,
@@ -93,11 +90,7 @@ class AnchorJobSpec(JobSpec, ABC):
             anchors_digest=anchors_digest,
             perturbation_digest=self.perturbation_digest(),
             parameters={**self.parameters(), **shards},
-        )
-        digest = digest_json({**self.digested(), **shards})
-        return replace(
-            receipt,
-            parameters_digest=digest,
+            digested={**self.digested(), **shards},
             weights_read=read,
             reference_weights_read=reference_read,
         )

@@ -4,36 +4,22 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias
+from functools import partial
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
-from acpc.contract import (
-    DIRECTIONS,
-    VIEWS,
-    AnchorSample,
-    AnchorSource,
-    GivenViews,
-    Reading,
-    SensitivityStudy,
-    VisualChange,
-)
+from acpc.contract import AnchorSample, AnchorSource, Reading
 from acpc.datasets import window_future_frames
 
-from acpc_server.data import (
-    FRAMES,
-    Anchors,
-    DatasetFit,
-    DatasetStore,
-    FileAnchors,
-    check_anchor,
-)
+from acpc_server.data import FRAMES, Anchors, DatasetStore, FileAnchors
 from acpc_server.data.anchor_sets import AnchorStore
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, NotFound, below
 from acpc_server.models import ModelCard, check_actions
 from acpc_server.numerics import Check, go_on
 
+T = TypeVar("T")
 # Readers kept: consecutive jobs of a sweep use the same anchors, and a job may have a set and its
 # dataset measured in turn. Each holds up to 256 MiB of frames.
 KEPT = 2
@@ -55,16 +41,10 @@ class AnchorSetSource:
 
 AnySource: TypeAlias = AnchorSource | AnchorSetSource
 """Where the anchors of a job come from."""
+_Asked: TypeAlias = tuple[AnySource, int, int, int | None]
+"""What is read: of what, history, horizon, and the windows of a set, which may be made again with
+them known."""
 _OR_EVERY = ", or one with the states and labels of every future frame"
-
-
-class _Asked(NamedTuple):
-    """What is read: ``windows`` are those of a set, which may be made again with them known."""
-
-    source: AnySource
-    history: int
-    horizon: int
-    windows: int | None
 
 
 class _Kept(NamedTuple):
@@ -119,9 +99,9 @@ class AnchorReaders:
         """
         if isinstance(source, AnchorSetSource):
             self._check_set(source, card, history, horizon, exact)
-            return
-        with below("dataset"):
-            self._check_dataset(source, card, history, horizon)
+        else:
+            with below("dataset"):
+                self._check_dataset(source, card, history, horizon)
 
     def offered(self, source: AnchorSource, *, history: int, horizon: int) -> int:
         """Return how many anchors there are to draw.
@@ -129,75 +109,45 @@ class AnchorReaders:
         Raises InvalidArgument, NotFound, PermissionDenied, FailedPrecondition: It cannot be used.
         """
         with below("dataset"):
-            fit = self._fit(source, history, horizon)
-        return fit.episodes if source.by_episode else fit.windows
+            return self._datasets.fit(source, history=history, horizon=horizon).anchors
 
-    def _fit(self, source: AnchorSource, history: int, horizon: int) -> DatasetFit:
-        return self._datasets.fit(
-            source.dataset,
-            source.task,
-            steps=history + window_future_frames(source, horizon),
-            frameskip=source.frameskip,
-            episodes=source.episodes,
-        )
-
-    def given_views(
-        self, source: AnySource, shifts: Sequence[VisualChange], draws: int, fields: tuple[str, str]
+    def given(
+        self, source: AnySource, arrays: Iterable[tuple[str, str]], count: int, field: str
     ) -> dict[str, str]:
-        """Return digests of the groups of given views among a job's shifts, by group.
+        """Return digests of groups of given views or directions, by group.
 
-        ``fields`` are the path of a shift in the request, with its index as ``{}``, and of draws.
-        Raises InvalidArgument: The anchors have no such group, or fewer views in it.
+        Of each group its array's name, and the field that names it. Raises InvalidArgument: The
+        anchors have no such group; or, naming ``field``, fewer than ``count`` views in it.
         """
-        found: dict[str, str] = {}
-        for index, shift in enumerate(shifts):
-            if isinstance(shift, GivenViews):
-                paths = f"{fields[0].format(index)}.{shift.kind}.group", fields[1]
-                found[shift.group] = self._group(source, VIEWS, shift.group, draws, paths)
+        found = {}
+        for name, path in arrays:
+            what, _, group = name.partition("/")
+            if not isinstance(source, AnchorSetSource):
+                raise InvalidArgument(
+                    path,
+                    f"a dataset's anchors have no given {what}; upload an anchor set with them",
+                )
+            extras = {x.name: x for x in self._sets.get(source.digest).info.extras}
+            if name not in extras:
+                prefix = f"{what}/"
+                groups = [x.removeprefix(prefix) for x in extras if x.startswith(prefix)]
+                there = f"it has {', '.join(groups)}" if groups else "it has none"
+                raise InvalidArgument(
+                    path, f"the anchor set has no group of {what} {group!r}; {there}"
+                )
+            if count > (most := extras[name].shape[0]):
+                raise InvalidArgument(
+                    field,
+                    f"is {count}, but the group {group!r} of the anchor set has {most} {what} of "
+                    f"each history; ask for at most {most}",
+                )
+            found[group] = extras[name].digest
         return found
-
-    def given_directions(self, source: AnySource, study: SensitivityStudy) -> dict[str, str]:
-        """Return the digest of a study's group of directions, by group; none for random ones.
-
-        Raises InvalidArgument: The anchors have no such group, or fewer directions in it.
-        """
-        fields = f"{study.kind}.directions", f"{study.kind}.probes"
-        group = study.directions
-        if not group:
-            return {}
-        return {group: self._group(source, DIRECTIONS, group, study.probes, fields)}
-
-    def _group(
-        self, source: AnySource, prefix: str, group: str, count: int, fields: tuple[str, str]
-    ) -> str:
-        """Return the digest of a group; ``fields`` are those of its name and of ``count``."""
-        what = prefix.removesuffix("/")
-        if not isinstance(source, AnchorSetSource):
-            raise InvalidArgument(
-                fields[0],
-                f"a dataset's anchors have no given {what}; upload an anchor set with them",
-            )
-        arrays = {x.name: x for x in self._sets.get(source.digest).info.extras}
-        array = arrays.get(f"{prefix}{group}")
-        if array is None:
-            groups = [x.removeprefix(prefix) for x in arrays if x.startswith(prefix)]
-            there = f"it has {', '.join(groups)}" if groups else "it has none"
-            raise InvalidArgument(
-                fields[0], f"the anchor set has no group of {what} {group!r}; {there}"
-            )
-        if count > array.shape[0]:
-            raise InvalidArgument(
-                fields[1],
-                f"is {count}, but the group {group!r} of the anchor set has {array.shape[0]} "
-                f"{what} of each history; ask for at most {array.shape[0]}",
-            )
-        return array.digest
 
     def _check_dataset(
         self, source: AnchorSource, card: ModelCard, history: int, horizon: int
     ) -> None:
-        fit = self._fit(source, history, horizon)
-        check_anchor(history + horizon, fit.frame_size, "dataset")
+        fit = self._datasets.fit(source, history=history, horizon=horizon)
         check_actions(card, frameskip=fit.frameskip, action_dim=fit.action_dim)
         if card.proprio_dim and fit.proprio_dim != card.proprio_dim:
             has = f"a column of width {fit.proprio_dim}" if fit.proprio_dim else "no column of it"
@@ -207,21 +157,18 @@ class AnchorReaders:
                 f"{card.proprio_dim}; give a task file with the key 'proprio'",
                 reason="PROPRIO_MISMATCH",
             )
-        found, what = fit.windows, "windows"
-        if source.by_episode:
-            found, what = fit.episodes, "episodes with a window"
-        if found < source.count:
+        if fit.anchors < source.count:
+            what = "episodes with a window" if source.by_episode else "windows"
             raise InvalidArgument(
                 "count",
-                f"{source.count} anchors asked for, but {source.dataset} has only {found} {what} "
-                f"of {history} + {window_future_frames(source, horizon)} frames",
+                f"{source.count} anchors asked for, but {source.dataset} has only {fit.anchors} "
+                f"{what} of {history} + {window_future_frames(source, horizon)} frames",
             )
 
     def _check_set(
         self, source: AnchorSetSource, card: ModelCard, history: int, horizon: int, exact: bool
     ) -> None:
         info = self._sets.get(source.digest).info
-        check_anchor(info.history + info.horizon, (info.height, info.width), "anchor_set")
         if info.action_block_dim != card.action_block_dim:
             raise InvalidArgument(
                 "anchor_set",
@@ -274,11 +221,10 @@ class AnchorReaders:
         whose frames need not be read again. Raises FailedPrecondition: The dataset has changed
         since, or the set is gone.
         """
-        asked = _Asked(source, history, horizon, self._touch(source))
+        asked = self._asked(source, history, horizon)
         self._require(source, stamp)
-        frames = base64.b64decode(known["frames"]) if known else b""
-        kept = self._find(asked, lambda one: one.stamp == stamp)
-        anchors = kept.anchors if kept else self._read(asked, frames, check)
+        kept = (one.anchors for one in self._kept if (one.asked, one.stamp) == (asked, stamp))
+        anchors = next(kept, None) or self._read(asked, known, check)
         self._require(source, stamp)  # it may have been replaced while it was read
         self._keep(_Kept(asked, stamp, anchors))
         frames = anchors.digests(FRAMES) if isinstance(anchors, FileAnchors) else b""
@@ -292,48 +238,34 @@ class AnchorReaders:
         Checks frames as they are read, the rest now. Raises FailedPrecondition: The dataset has
         changed since, or the set is gone.
         """
-        asked = _Asked(source, history, horizon, self._touch(source))
+        asked, digest = self._asked(source, history, horizon), identity["digest"]
         # By its digest, not by the stamp: what is read here may not be what the file holds now.
-        kept = self._find(asked, lambda one: one.anchors.digest == identity["digest"])
-        if kept is None:
-            frames = base64.b64decode(identity["frames"])
-            kept = _Kept(asked, "", self._read(asked, frames, go_on))
-        if kept.anchors.digest != identity["digest"]:
+        same = (x for x in self._kept if x.asked == asked and x.anchors.digest == digest)
+        kept = next(same, None) or _Kept(asked, "", self._read(asked, identity, go_on))
+        if kept.anchors.digest != digest:
             raise _changed(source)
         self._keep(kept)
         return kept.anchors
 
-    def _read(self, asked: _Asked, frame_digests: bytes, check: Check) -> Anchors:
-        source = asked.source
+    def _asked(self, source: AnySource, history: int, horizon: int) -> _Asked:
+        """Return what is to be read; a set is in use from now on."""
+        windows = None
         if isinstance(source, AnchorSetSource):
-            try:
-                return self._sets.open(source.digest).first(source.count)
-            except NotFound as error:
-                raise _deleted(source) from error
+            windows = _of_set(source, partial(self._sets.get, use=True)).info.windows
+        return source, history, horizon, windows
+
+    def _read(self, asked: _Asked, known: dict[str, Any] | None, check: Check) -> Anchors:
+        source, history, horizon, _ = asked
+        if isinstance(source, AnchorSetSource):
+            return _of_set(source, self._sets.open).first(source.count)
+        frames = base64.b64decode(known["frames"]) if known else b""
         return self._datasets.anchors(
-            source,
-            history=asked.history,
-            horizon=asked.horizon,
-            frame_digests=frame_digests,
-            check=check,
+            source, history=history, horizon=horizon, frame_digests=frames, check=check
         )
 
     def _require(self, source: AnySource, stamp: str) -> None:
         if self.stamp(source) != stamp:
             raise _changed(source)
-
-    def _touch(self, source: AnySource) -> int | None:
-        """Put off a set's expiry; return the windows that it was drawn from, as far as known."""
-        if not isinstance(source, AnchorSetSource):
-            return None
-        try:
-            self._sets.touch(source.digest)
-            return self._sets.get(source.digest).info.windows
-        except NotFound as error:
-            raise _deleted(source) from error
-
-    def _find(self, asked: _Asked, fits: Callable[[_Kept], bool]) -> _Kept | None:
-        return next((one for one in self._kept if one.asked == asked and fits(one)), None)
 
     def _keep(self, latest: _Kept) -> None:
         with self._lock:
@@ -350,8 +282,11 @@ def _changed(source: AnySource) -> FailedPrecondition:
     )
 
 
-def _deleted(source: AnchorSetSource) -> FailedPrecondition:
-    return FailedPrecondition(
-        f"anchor set {source.digest} was deleted; upload it again and submit the job again",
-        reason="ANCHOR_SET_DELETED",
-    )
+def _of_set(source: AnchorSetSource, read: Callable[[str], T]) -> T:
+    try:
+        return read(source.digest)
+    except NotFound as error:
+        raise FailedPrecondition(
+            f"anchor set {source.digest} was deleted; upload it again and submit the job again",
+            reason="ANCHOR_SET_DELETED",
+        ) from error

@@ -1,4 +1,4 @@
-"""Encodes anchors and their views, one device call's worth of frames at a time."""
+"""What a job measures with: a checkpoint and its anchors, which it encodes with their views."""
 
 from __future__ import annotations
 
@@ -13,12 +13,26 @@ from typing import TypeVar
 
 import numpy as np
 import torch
-from acpc.contract import VIEWS, GivenViews, NumericMode, PerturbationSet
+from acpc.contract import (
+    VIEWS,
+    GivenViews,
+    NumericMode,
+    PerturbationSet,
+    released_future_frames,
+)
 from torch import Tensor
 
 from acpc_server.data import Anchors
 from acpc_server.encoding.views import Draw, distinct_views, draw_views, unchanged
-from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_device, to_host
+from acpc_server.engine import (
+    CachedCheckpoint,
+    DeviceClient,
+    frames_per_call,
+    held_rows,
+    latent_dtype,
+    to_device,
+    to_host,
+)
 from acpc_server.errors import FailedPrecondition
 from acpc_server.models import FrozenWorldModel, with_proprio
 from acpc_server.numerics import PIECE_BYTES, to_model_input
@@ -70,75 +84,149 @@ class EncodedAnchors:
     views: Tensor
 
 
-@dataclass(eq=False)
-class AnchorEncoder:
-    """Encodes anchors for jobs, with nothing cached, in calls cut by the job's shape alone.
+@dataclass(frozen=True)
+class Bench:
+    """A job's means of measurement.
 
-    While the device computes a call's worth of frames, those of the next are read and drawn.
-    ``kept`` are the frames of each anchor; views are of those among them that are its history.
+    Attributes:
+        anchors: What it measures on; their history may be longer than the one measured.
     """
 
     engine: DeviceClient
-    model: FrozenWorldModel
-    mode: NumericMode
+    checkpoint: CachedCheckpoint
     anchors: Anchors
+    mode: NumericMode
+    context: RequestContext
+
+    @property
+    def model(self) -> FrozenWorldModel:
+        """The checkpoint's model."""
+        return self.checkpoint.model
+
+    def blocks(self, history: int, horizon: int) -> np.ndarray:
+        """Recorded blocks from the newest ``history`` frames on, (n, h + H - 1, block width)."""
+        now = self.anchors.history
+        return self.anchors.action_blocks[:, now - history : now + horizon - 1]
+
+    def window_blocks(self, history: int, horizon: int) -> np.ndarray:
+        """Recorded blocks that leave every frame of a window, (n, h + F, block width).
+
+        Those of the windows that a dataset's anchors were drawn from; of a stored set, which has
+        them, as many as the released code's windows have.
+        """
+        if self.anchors.window_blocks is not None:
+            return self.anchors.window_blocks
+        return self.blocks(history, released_future_frames(horizon) + 1)
+
+    def pieces(
+        self, start: int, stop: int, latents: int, most: int | None = None
+    ) -> Iterator[tuple[int, int]]:
+        """Cut anchors [start, stop) into runs whose latents, so many of each, are held at a time.
+
+        Of at most ``most`` anchors.
+        """
+        size = held_rows(self.model.card, latents)
+        size = size if most is None else min(size, most)
+        return ((first, min(first + size, stop)) for first in range(start, stop, size))
+
+    def encode(
+        self,
+        start: int,
+        stop: int,
+        *,
+        history: int,
+        future: Sequence[int] = (),
+        views: PerturbationSet = NO_VIEWS,
+    ) -> EncodedAnchors:
+        """Encode the newest ``history`` frames, their views and some future frames of anchors.
+
+        Nothing is cached, and calls are cut by the job's shape alone. Raises FailedPrecondition:
+        The frames are gone or others, a plug-in perturbation breaks its promise, or the checkpoint
+        does not repeat itself; Cancelled, Unavailable, ResourceExhausted: From the engine.
+        """
+        now = self.anchors.history
+        kept = [*range(now - history, now), *(now + step for step in future)]
+        return _Encoding(self, kept, history, views).encode(start, stop)
+
+    def rollout(self, histories: Tensor, blocks: Tensor) -> Tensor:
+        """Predictions (..., H, dim) of histories (..., h, dim) under blocks (..., h + H - 1, w).
+
+        Leading axes must broadcast.
+        """
+        shapes = histories.shape[:-2], blocks.shape[:-2]
+        leading = torch.broadcast_shapes(*shapes)  # type: ignore[no-untyped-call]
+        latents = self.engine.rollout(
+            self.model,
+            histories.expand(*leading, -1, -1).reshape(-1, *histories.shape[-2:]),
+            blocks.expand(*leading, -1, -1).reshape(-1, *blocks.shape[-2:]),
+            self.context,
+            self.mode,
+        )
+        return latents.reshape(*leading, *latents.shape[1:])
+
+
+@dataclass(eq=False)
+class _Encoding:
+    """Encodes ``kept`` frames of a bench's anchors, and views of the first ``history`` of them.
+
+    While the device computes a call's worth of frames, those of the next are read and drawn.
+    """
+
+    bench: Bench
     kept: Sequence[int]
-    views: PerturbationSet = NO_VIEWS
+    history: int
+    views: PerturbationSet
 
     def __post_init__(self) -> None:
-        self._history = sum(step < self.anchors.history for step in self.kept)
         self._distinct = distinct_views(self.views)
         self._view_count = len(self._distinct)
 
-    def encode(self, start: int, stop: int, context: RequestContext) -> EncodedAnchors:
-        """Latents of anchors [start, stop).
-
-        Raises FailedPrecondition: The frames are gone or others, a plug-in perturbation breaks its
-        promise, or the checkpoint does not repeat itself; Cancelled, Unavailable,
-        ResourceExhausted: From the engine.
-        """
-        frames = len(self.kept) + self._view_count * self._history
-        groups = anchor_groups(self.engine, self.model, start, stop, frames)
-        pieces = [(group, cut) for group in groups for cut in self._cuts(len(group) * frames)]
-        made = self._pieces(pieces, context)
+    def encode(self, start: int, stop: int) -> EncodedAnchors:
+        """Latents of anchors [start, stop)."""
+        bench, model = self.bench, self.bench.model
+        engine, size = bench.engine, model.card.image_size
+        frames = len(self.kept) + self._view_count * self.history
+        call = frames_per_call(engine.device.type, Priority.JOB, model.card, size, size)
+        group = max(1, call // frames)  # whose frames fill about one device call
+        groups = [range(x, min(x + group, stop)) for x in range(start, stop, group)]
+        # Runs of whole device calls, of which few are held at a time.
+        bytes_each = 3 * size * size * latent_dtype(bench.mode).itemsize
+        step = call * max(1, PIECE_BYTES // (call * bytes_each))
+        pieces = [
+            (group, range(x, min(x + step, len(group) * frames)))
+            for group in groups
+            for x in range(0, len(group) * frames, step)
+        ]
+        made = self._pieces(pieces)
         latents, same = [], []
         with closing(prepared_ahead(lambda _: next(made), pieces)) as inputs:
             for piece, alike in inputs:
-                latents.append(self.engine.encode(self.model, piece, context, self.mode))
+                latents.append(engine.encode(model, piece, bench.context, bench.mode))
                 same.append(to_host(alike))  # after the encoder: nothing more waits
         each = torch.split(torch.cat(latents), [len(group) * frames for group in groups])
         alike_each = torch.split(torch.cat(same), [len(x) * self._view_count for x in groups])
         parts = [*map(self._sorted, groups, each, alike_each)]
         clean, views = (torch.cat(part) for part in zip(*parts, strict=True))
-        if self.model.card.proprio_dim:
-            rows = self.anchors.read("proprio", start, stop)[:, list(self.kept)]
+        if model.card.proprio_dim:
+            rows = bench.anchors.read("proprio", start, stop)[:, list(self.kept)]
             given = torch.from_numpy(rows)
-            slots = self.engine.embed_proprio(self.model, given, context, self.mode)
-            own = slots[:, None, : self._history].expand(*views.shape[:3], -1)
+            slots = engine.embed_proprio(model, given, bench.context, bench.mode)
+            own = slots[:, None, : self.history].expand(*views.shape[:3], -1)
             clean, views = with_proprio(clean, slots), with_proprio(views, own)
         return EncodedAnchors(clean, views)
 
-    def _cuts(self, frames: int) -> list[range]:
-        """Cut so many frames into runs of whole device calls, of which few are held at a time."""
-        card, size = self.model.card, self.model.card.image_size
-        call = frames_per_call(self.engine.device.type, Priority.JOB, card, size, size)
-        bytes_each = 3 * size * size * latent_dtype(self.mode).itemsize
-        step = call * max(1, PIECE_BYTES // (call * bytes_each))
-        return [range(s, min(s + step, frames)) for s in range(0, frames, step)]
-
-    def _pieces(
-        self, pieces: Sequence[tuple[range, range]], context: RequestContext
-    ) -> Iterator[tuple[Tensor, Tensor]]:
+    def _pieces(self, pieces: Sequence[tuple[range, range]]) -> Iterator[tuple[Tensor, Tensor]]:
         """Make pieces of the frames of groups: their kept ones, then those of their views.
 
         Yields with each, bool, which of the views that begin in it equal their history.
         """
-        dtype, device, h = latent_dtype(self.mode), self.engine.device, self._history
+        bench, h = self.bench, self.history
+        dtype, device = latent_dtype(bench.mode), bench.engine.device
         for group, cut in pieces:
             kept = len(group) * len(self.kept)
             if not cut.start:
-                with context.phase("read"):
-                    clean = read_inputs(self.anchors, group, self.kept, self.model, dtype, device)
+                with bench.context.phase("read"):
+                    clean = read_inputs(bench.anchors, group, self.kept, bench.model, dtype, device)
             if not self._distinct:
                 yield clean.flatten(0, 1)[cut.start : cut.stop], torch.empty(0, dtype=torch.bool)
                 continue
@@ -146,7 +234,7 @@ class AnchorEncoder:
             # A view that a cut runs through is made for either piece.
             places = range(first // h, -(-last // h))
             draws = [self._draw(group, place) for place in places]
-            views = self._views(group, draws, clean[:, :h], context)
+            views = self._views(group, draws, clean[:, :h])
             begun = -(-first // h) - places.start
             own = [clean[draw.history, :h] for draw in draws[begun:]]
             same = unchanged(views[begun:], own)
@@ -156,13 +244,12 @@ class AnchorEncoder:
     def _draw(self, group: range, place: int) -> Draw:
         """Return a view of a group's anchors, by its place among all, anchor-major."""
         row, view = divmod(place, self._view_count)
-        plan = replace(self.views, anchor=int(self.anchors.anchor_ids[group[row]]))
+        plan = replace(self.views, anchor=int(self.bench.anchors.anchor_ids[group[row]]))
         return Draw(row, plan, self._distinct[view])
 
-    def _views(
-        self, group: range, draws: Sequence[Draw], histories: Tensor, context: RequestContext
-    ) -> Tensor:
+    def _views(self, group: range, draws: Sequence[Draw], histories: Tensor) -> Tensor:
         """Draw or read views of histories (n, h, 3, height, width) of a group's anchors."""
+        anchors, context = self.bench.anchors, self.bench.context
         views = histories.new_empty(len(draws), *histories.shape[1:])
         drawn: list[int] = []
         alike = itertools.groupby(
@@ -173,11 +260,11 @@ class AnchorEncoder:
             if isinstance(spec, GivenViews):
                 which, row = [draws[place].view.draw for place in places], group[history]
                 with context.phase("read"):
-                    views[places] = given_inputs(self.anchors, row, spec, which, histories[history])
+                    views[places] = given_inputs(anchors, row, spec, which, histories[history])
             else:
                 drawn += places
         if drawn:
-            with context.phase("draw"), self.engine.drawing(0.0, context) as turn:
+            with context.phase("draw"), self.bench.engine.drawing(0.0, context) as turn:
                 asked = [draws[place] for place in drawn]
                 views[drawn] = torch.stack(draw_views(histories, asked, turn))
         return views
@@ -186,22 +273,20 @@ class AnchorEncoder:
         """Sort a group's latents: kept frames (n, kept, dim), views (n, views, h, dim)."""
         n, kept, dim = len(group), len(self.kept), latents.shape[-1]
         clean_latents = latents[: n * kept].reshape(n, kept, dim)
-        view_latents = latents[n * kept :].reshape(n, self._view_count, self._history, dim)
+        view_latents = latents[n * kept :].reshape(n, self._view_count, self.history, dim)
         alike = alike.view(n, self._view_count)
         if alike.any():
-            history = clean_latents[:, None, : self._history].expand_as(view_latents)
-            self._check_repeats(history[alike], view_latents[alike])
+            history = clean_latents[:, None, : self.history].expand_as(view_latents)
+            given, again = history[alike], view_latents[alike]
+            apart, length = (again - given).norm(dim=-1), given.norm(dim=-1)
+            if bool((apart > REPEAT_TOLERANCE[self.bench.mode] * length).any()):
+                raise FailedPrecondition(
+                    f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so "
+                    "it does not repeat itself; check that it is deterministic when it is not "
+                    "trained"
+                )
             view_latents = torch.where(alike[..., None, None], history, view_latents)
         return clean_latents, view_latents
-
-    def _check_repeats(self, latents: Tensor, again: Tensor) -> None:
-        """Raise FailedPrecondition where equal frames differ by more than rounding."""
-        apart, length = (again - latents).norm(dim=-1), latents.norm(dim=-1)
-        if bool((apart > REPEAT_TOLERANCE[self.mode] * length).any()):
-            raise FailedPrecondition(
-                f"the checkpoint encodes equal frames up to {float(apart.max()):g} apart, so it "
-                "does not repeat itself; check that it is deterministic when it is not trained"
-            )
 
 
 def read_inputs(
@@ -248,13 +333,3 @@ def _inputs(
         (raw,) = to_device(device, torch.uint8, raw)
     inputs = to_model_input(raw.flatten(0, -4), size, dtype)
     return inputs.reshape(*raw.shape[:-3], *inputs.shape[1:])
-
-
-def anchor_groups(
-    engine: DeviceClient, model: FrozenWorldModel, start: int, stop: int, frames: int
-) -> list[range]:
-    """Cut anchors into runs whose frames, ``frames`` of each, fill about one device call."""
-    size = model.card.image_size
-    call = frames_per_call(engine.device.type, Priority.JOB, model.card, size, size)
-    group = max(1, call // frames)
-    return [range(s, min(s + group, stop)) for s in range(start, stop, group)]

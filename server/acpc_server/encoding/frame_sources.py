@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,12 +13,11 @@ import torch
 from acpc.contract import PerturbationSet
 from torch import Tensor
 
-from acpc_server.encoding.receipt import ArraysDigest
 from acpc_server.encoding.views import Draw, View, draw_views, unchanged
 from acpc_server.engine import first_equal, to_device
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument, below
 from acpc_server.models import ModelCard, with_proprio
-from acpc_server.numerics import to_model_input
+from acpc_server.numerics import input_size, to_model_input
 from acpc_server.perturb import drawing_work
 
 
@@ -25,19 +26,17 @@ class FrameSource:
     """Frames that are encoded together: a history, a view of it, or a frame beside them.
 
     Attributes:
-        pixels: Uint8, or float32 in [0, 1], (n, height, width, 3); of a drawn view those of ``of``.
-        of: What the view is drawn of; None for frames as they are.
-        drawn: The view to draw.
+        pixels: Uint8, or float32 in [0, 1], (n, height, width, 3); of a view what it is drawn of.
+        drawn: What the view is drawn of, and the view; None for frames as they are.
     """
 
     pixels: np.ndarray
-    of: FrameSource | None = None
-    drawn: tuple[PerturbationSet, View] | None = None
+    drawn: tuple[FrameSource, PerturbationSet, View] | None = None
 
     @property
     def base(self) -> FrameSource:
         """The frames as they are: what it is drawn of, or itself."""
-        return self.of or self
+        return self.drawn[0] if self.drawn else self
 
     @property
     def frames(self) -> int:
@@ -81,17 +80,15 @@ class HistorySources:
         clean: The history.
         views: The distinct views; one that is the history itself is ``clean``.
         extra: Frames beside them.
-        rows: Every requested view with its row among the distinct ones.
         proprio: That of history and extra frames, (h + n, width), where they come with it.
     """
 
     key: str
-    digest: ArraysDigest
+    digest: hashlib._Hash
     views_digest: str
     clean: FrameSource
     views: list[FrameSource]
     extra: list[FrameSource]
-    rows: list[tuple[View, int]]
     proprio: Tensor | None = None
 
     @cached_property
@@ -104,12 +101,12 @@ class HistorySources:
         """Number of frames of all sources."""
         return sum(source.frames for source in self.all)
 
-    def joined(self, found: Mapping[FrameSource, Tensor | AcpcError]) -> Tensor:
-        """Join the latents of all sources, (h + views * h + n, dim); raises the first error."""
+    def joined(self, found: Mapping[FrameSource, Tensor | AcpcError]) -> Tensor | AcpcError:
+        """Join the latents of all sources, (h + views * h + n, dim); or return the first error."""
         latents = []
         for source in (self.clean, *self.views, *self.extra):
             if isinstance(x := found[source], AcpcError):
-                raise x
+                return x
             latents.append(x)
         return torch.cat(latents)
 
@@ -131,7 +128,7 @@ def drawn_views(
     found = []
     for view in views:
         spec = plan.specs[view.spec_index]
-        fresh = base if spec.changes_nothing else FrameSource(base.pixels, base, (plan, view))
+        fresh = base if spec.changes_nothing else FrameSource(base.pixels, (base, plan, view))
         found.append(made.setdefault((spec.digest, view.draw), fresh))
     return found
 
@@ -153,12 +150,12 @@ def make_inputs(
     dtype: torch.dtype,
     device: torch.device,
     between: Callable[[], None],
-) -> tuple[list[Tensor | AcpcError], list[int], Tensor]:
+) -> tuple[dict[FrameSource, Tensor | AcpcError], list[FrameSource], Tensor]:
     """Make model input of sources of one size, (n, 3, height, width) each, on the device.
 
-    Returns an error in place of a view that cannot be drawn, the places of those that were, and
-    which of these are what they are drawn of, bool on the device. Nothing waits for the device.
-    Raises what ``between`` does, which is called between pieces of work.
+    Returns an error in place of a view that cannot be drawn, the views that were, and which of
+    these are what they are drawn of, bool on the device. Nothing waits for the device. Raises what
+    ``between`` does, which is called between pieces of work.
     """
     inputs: dict[FrameSource, Tensor] = {}
     bases = list(dict.fromkeys(source.base for source in sources))
@@ -170,35 +167,34 @@ def make_inputs(
             made = to_model_input(there, card.image_size, dtype)
             parts = torch.split(made, [base.frames for base in alike])
             inputs |= zip(alike, parts, strict=True)
-    found: list[Tensor | AcpcError] = [inputs[source.base] for source in sources]
-    for count in {source.frames for source in sources if source.of}:
-        places = [p for p, x in enumerate(sources) if x.of and x.frames == count]
-        views = _drawn([sources[p] for p in places], inputs, between)
-        for place, view in zip(places, views, strict=True):
-            found[place] = view
-    drawn = [p for p, x in enumerate(sources) if x.of and isinstance(found[p], Tensor)]
-    own = [inputs[sources[p].base] for p in drawn]
-    return found, drawn, unchanged((found[p] for p in drawn), own)  # type: ignore[misc]
+    views: dict[FrameSource, Tensor | AcpcError] = {}
+    for count in {source.frames for source in sources if source.drawn}:
+        views |= _drawn([x for x in sources if x.drawn and x.frames == count], inputs, between)
+    drawn = {view: x for view, x in views.items() if isinstance(x, Tensor)}
+    same = unchanged(drawn.values(), [inputs[view.base] for view in drawn])
+    return {**inputs, **views}, [*drawn], same
 
 
-def drawing_of(sources: Iterable[FrameSource], pixels: int) -> float:
-    """Price the drawing of sources at so many pixels a frame, as ``perturb.drawing_work``."""
-    drawn = ((source.frames, *source.drawn) for source in sources if source.drawn)
-    return drawing_work(((plan.specs[x.spec_index], frames) for frames, plan, x in drawn), pixels)
+def drawing_of(sources: Sequence[FrameSource], card: ModelCard) -> float:
+    """Price the drawing of sources of one size, as ``perturb.drawing_work``."""
+    pixels = math.prod(input_size(sources[0].pixels.shape, card.image_size))
+    drawn = ((x.frames, *x.drawn) for x in sources if x.drawn)
+    views = ((plan.specs[view.spec_index], frames) for frames, _, plan, view in drawn)
+    return drawing_work(views, pixels)
 
 
 def _drawn(
     sources: Sequence[FrameSource],
     inputs: Mapping[FrameSource, Tensor],
     between: Callable[[], None],
-) -> list[Tensor | AcpcError]:
+) -> dict[FrameSource, Tensor | AcpcError]:
     """Draw views of as many frames each, together; one by one where one of them cannot be."""
     histories = [inputs[source.base] for source in sources]
-    draws = [Draw(row, *source.drawn) for row, source in enumerate(sources) if source.drawn]
+    draws = [Draw(row, *source.drawn[1:]) for row, source in enumerate(sources) if source.drawn]
     try:
         with below("perturbations"):
-            return [*draw_views(histories, draws, between)]
+            return dict(zip(sources, draw_views(histories, draws, between), strict=True))
     except (InvalidArgument, FailedPrecondition) as error:
-        if len(sources) > 1:
-            return [one for source in sources for one in _drawn([source], inputs, between)]
-        return [error]
+        if len(sources) == 1:
+            return {sources[0]: error}
+        return {x: view for one in sources for x, view in _drawn([one], inputs, between).items()}

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +22,8 @@ from acpc_server.encoding.frame_sources import (
     make_inputs,
     sent_views,
 )
-from acpc_server.encoding.receipt import ArraysDigest
-from acpc_server.encoding.views import view_rows, views_digest
+from acpc_server.encoding.receipt import arrays_digest
+from acpc_server.encoding.views import distinct_views, views_digest
 from acpc_server.engine import DeviceClient, frames_per_call, latent_dtype, to_host
 from acpc_server.errors import AcpcError, FailedPrecondition, InvalidArgument
 from acpc_server.models import FrozenWorldModel, ModelCard
@@ -62,9 +63,7 @@ class HistoryEncoder:
         its distinct views follow it then. ``proprio`` is that of both, if any.
         Raises InvalidArgument: Too many frames.
         """
-        rows, applied = view_rows(views), applied_to(views)
-        first = {row: view for view, row in reversed(rows)}
-        distinct = [first[row] for row in range(len(first))]
+        applied, distinct = applied_to(views), distinct_views(views)
         self._check_size(model, history, views, extra, mode, len(distinct))
         clean = FrameSource(history)
         frames_beside = [] if extra is None else [FrameSource(frame[None]) for frame in extra]
@@ -76,8 +75,8 @@ class HistoryEncoder:
         else:
             changed = sent_views(clean, views)
         given = [np.atleast_2d(rows) for rows in proprio if rows is not None]
-        digest, content = ArraysDigest([("history", history)]), views_digest(views)
-        frames = digest.followed_by([("extra", extra)]).hex
+        digest, content = arrays_digest([("history", history)]), views_digest(views)
+        frames = arrays_digest([("extra", extra)], digest).hexdigest()
         return HistorySources(
             f"{model.card.digest}:{mode}:{applied}:{content}:{frames}",
             digest,
@@ -85,7 +84,6 @@ class HistoryEncoder:
             clean,
             changed if applied.history else [clean] * len(distinct),
             frames_beside,
-            rows,
             torch.from_numpy(np.concatenate(given)) if given else None,
         )
 
@@ -124,15 +122,10 @@ class HistoryEncoder:
         size = input_size(pixels.shape, model.card.image_size)
         return frames_per_call(self._engine.device.type, Priority.INTERACTIVE, model.card, *size)
 
-    def work(self, model: FrozenWorldModel, sources: Iterable[FrameSource]) -> tuple[float, float]:
+    def work(self, model: FrozenWorldModel, sources: HistorySources) -> tuple[float, float]:
         """Price sources in device calls, pieces of drawing included; and the work of drawing."""
-        listed = [*sources]
-        if not listed:
-            return 0.0, 0.0
-        calls = sum(x.frames for x in listed) / self.frames_per_call(model, listed[0].pixels)
-        drawing = drawing_of(
-            listed, math.prod(input_size(listed[0].pixels.shape, model.card.image_size))
-        )
+        calls = sources.frames / self.frames_per_call(model, sources.clean.pixels)
+        drawing = drawing_of(sources.all, model.card)
         return calls + drawing / PIECE_WORK, drawing
 
     def encode(
@@ -150,24 +143,18 @@ class HistoryEncoder:
         the same kind gave.
         Raises Cancelled, DeadlineExceeded, ResourceExhausted, Unavailable: From the engine.
         """
-        cache, keys = self._engine.latents, [f"{calls}:{sources.key}" for sources in asked]
-        joined: dict[str, Tensor | AcpcError] = {}
-        fresh: dict[str, HistorySources] = {}
-        for key, sources in zip(keys, asked, strict=True):
-            if (kept := cache.get(key)) is not None:
-                joined[key] = kept
-            else:
-                fresh[key] = sources
+        cache, keyed = self._engine.latents, [(f"{calls}:{x.key}", x) for x in asked]
+        kept = {key: cache.get(key) for key, _ in keyed}
+        fresh = {key: sources for key, sources in keyed if kept[key] is None}
+        joined: dict[str, Any] = {**kept}  # latents, or an error
         found = self._fresh(model, [x for one in fresh.values() for x in one.all], context, mode)
         for key, sources in fresh.items():
-            try:
-                joined[key] = latents = sources.joined(found)
+            if isinstance(latents := sources.joined(found), Tensor):
                 cache.put(key, latents)
-            except AcpcError as error:
-                joined[key] = error
+            joined[key] = latents
         encoded = [
             x if isinstance(x := joined[key], AcpcError) else sources.split(x)
-            for key, sources in zip(keys, asked, strict=True)
+            for key, sources in keyed
         ]
         rows = [sources.proprio for sources in asked if sources.proprio is not None]
         if not rows:
@@ -207,22 +194,17 @@ class HistoryEncoder:
         found: dict[FrameSource, Tensor | AcpcError] = {}
         card, dtype = model.card, latent_dtype(mode)
         for group in self._grouped(card, sources, context):
-            pixels = math.prod(input_size(group[0].pixels.shape, card.image_size))
-            with self._engine.drawing(drawing_of(group, pixels), context) as turn:
+            with self._engine.drawing(drawing_of(group, card), context) as turn:
                 made, drawn, same = make_inputs(group, card, dtype, self._engine.device, turn)
-            encoded = torch.empty(0, card.latent_dim)
-            if frames := [x for x in made if isinstance(x, Tensor)]:
-                encoded = self._engine.encode(model, torch.cat(frames), context, mode)
-            row = 0
-            for source, x in zip(group, made, strict=True):
-                if isinstance(x, AcpcError):
-                    found[source] = x
-                else:
-                    found[source] = encoded[row : row + source.frames]
-                    row += source.frames
-            for place, is_base in zip(drawn, to_host(same).tolist(), strict=True):
+            found |= {source: made[source] for source in group}
+            if frames := {x: one for x in group if isinstance(one := made[x], Tensor)}:
+                joined = torch.cat([*frames.values()])
+                encoded = self._engine.encode(model, joined, context, mode)
+                parts = torch.split(encoded, [len(x) for x in frames.values()])
+                found |= zip(frames, parts, strict=True)
+            for view, is_base in zip(drawn, to_host(same).tolist(), strict=True):
                 if is_base:  # known after the encoder: nothing more waits
-                    found[group[place]] = found[group[place].base]
+                    found[view] = found[view.base]
         return found
 
     def _grouped(

@@ -28,22 +28,20 @@ def make_receipt(
     *,
     checkpoint: CheckpointRef | ModelCard,
     reference: CheckpointRef | None = None,
-    anchors_digest: str,
-    perturbation_digest: str,
     parameters: Mapping[str, Any],
-    program: str = "",
+    digested: Mapping[str, Any] | None = None,
+    **given: str,
 ) -> Receipt:
     """Make the receipt of an answer that this process computes on ``device``.
 
     ``parameters`` is everything beside checkpoints, frames, actions and views that can change a
-    number; ``program`` is what computed its rollouts, empty for eager.
+    number; ``digested`` is what their digest covers, where it is not all. ``given`` are further
+    fields of the receipt.
     """
     return Receipt(
         checkpoint_digest=checkpoint.digest,
         reference_digest=reference.digest if reference else "",
-        anchors_digest=anchors_digest,
-        perturbation_digest=perturbation_digest,
-        parameters_digest=digest_json(parameters),
+        parameters_digest=digest_json(parameters if digested is None else digested),
         code_version=CODE_VERSION,
         numeric_mode=mode,
         device=_device_name(device),
@@ -52,8 +50,7 @@ def make_receipt(
         parameters=parameters,
         model_digest=checkpoint.model_digest,
         reference_model_digest=reference.model_digest if reference else "",
-        weights_read=checkpoint.weights_read if isinstance(checkpoint, ModelCard) else "",
-        program=program,
+        **given,
     )
 
 
@@ -68,27 +65,16 @@ def digest_json(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(_CANONICAL.encode(value).encode()).hexdigest()
 
 
-class ArraysDigest:
-    """sha256 over names, dtypes, shapes and bytes of the arrays that are there."""
+def arrays_digest(
+    arrays: Iterable[tuple[str, np.ndarray | None]], after: hashlib._Hash | None = None
+) -> hashlib._Hash:
+    """sha256 over names, dtypes, shapes and bytes of the arrays that are there.
 
-    def __init__(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> None:
-        self._total = hashlib.sha256()
-        self._add(arrays)
-
-    def followed_by(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> ArraysDigest:
-        """Return the digest of further arrays too; this one stays as it is."""
-        longer = ArraysDigest(())
-        longer._total = self._total.copy()
-        longer._add(arrays)
-        return longer
-
-    @property
-    def hex(self) -> str:
-        """The digest in hexadecimal."""
-        return self._total.hexdigest()
-
-    def _add(self, arrays: Iterable[tuple[str, np.ndarray | None]]) -> None:
-        for name, array in arrays:
-            if array is not None:
-                self._total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
-                self._total.update(np.ascontiguousarray(array).data)
+    It continues a copy of one ``after`` which they come.
+    """
+    total = after.copy() if after else hashlib.sha256()
+    for name, array in arrays:
+        if array is not None:
+            total.update(f"{name}:{array.dtype.str}:{array.shape};".encode())
+            total.update(np.ascontiguousarray(array).data)
+    return total

@@ -10,7 +10,7 @@ from acpc.contract import PerturbationSet, Views
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from acpc_server.encoding.receipt import ArraysDigest, digest_json
+from acpc_server.encoding.receipt import arrays_digest, digest_json
 from acpc_server.errors import below
 from acpc_server.perturb import DRAW_FORMAT, DrawKey, is_stochastic, perturb_histories
 
@@ -22,19 +22,11 @@ class View(NamedTuple):
     draw: int
 
 
-def all_views(plan: PerturbationSet) -> list[View]:
-    """List every requested view, spec-major."""
-    return [View(s, d) for s in range(len(plan.specs)) for d in range(plan.draws)]
-
-
-def distinct_views(plan: PerturbationSet) -> list[View]:
-    """List the views that differ: a deterministic spec has one, however often it is drawn."""
-    draws = [plan.draws if is_stochastic(spec) else 1 for spec in plan.specs]
-    return [View(s, d) for s, count in enumerate(draws) for d in range(count)]
-
-
 def view_rows(views: Views) -> list[tuple[View, int]]:
-    """List every requested view with its row among the views that differ."""
+    """List every requested view, spec-major, with its row among the views that differ.
+
+    A deterministic spec has one of those, however often it is drawn.
+    """
     if not isinstance(views, PerturbationSet):
         return [(View(0, row), row) for row in range(len(views))]
     rows: list[tuple[View, int]] = []
@@ -46,10 +38,16 @@ def view_rows(views: Views) -> list[tuple[View, int]]:
     return rows
 
 
+def distinct_views(views: Views) -> list[View]:
+    """List the views that differ."""
+    first = {row: view for view, row in reversed(view_rows(views))}
+    return [first[row] for row in range(len(first))]
+
+
 def views_digest(views: Views) -> str:
     """sha256 over specs, draws, seed and anchor, or over a caller's own frames."""
     if not isinstance(views, PerturbationSet):
-        return ArraysDigest([("explicit_views", views)]).hex
+        return arrays_digest([("explicit_views", views)]).hexdigest()
     specs = [spec.digest for spec in views.specs]
     numbers = {"draws": views.draws, "seed": views.seed, "anchor": views.anchor}
     return digest_json({"draw_format": DRAW_FORMAT, "specs": specs, **numbers})

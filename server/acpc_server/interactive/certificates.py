@@ -18,7 +18,7 @@ from acpc.contract import (
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from acpc_server.encoding import all_views
+from acpc_server.encoding import view_rows
 from acpc_server.evidence import most_uncertified
 from acpc_server.interactive.moment import Moment
 from acpc_server.interactive.pieces import Measures
@@ -110,7 +110,7 @@ def certified_severities(
         return ()
     found: dict[str, list[tuple[float, bool, bool]]] = {}
     points = grids(views.specs)
-    for view, winner, elites in zip(all_views(views), top1, elite, strict=True):
+    for (view, _), winner, elites in zip(view_rows(views), top1, elite, strict=True):
         name, severity = points[view.spec_index]
         if severity is not None:
             found.setdefault(name, []).append((severity, winner, elites))

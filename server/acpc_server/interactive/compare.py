@@ -24,11 +24,13 @@ from torch import Tensor
 from acpc_server.encoding import (
     HistoryEncoder,
     HistorySources,
+    arrays_digest,
     check_block_width,
     check_history_frames,
     check_latents,
     make_receipt,
     predictions_not_finite,
+    view_rows,
 )
 from acpc_server.engine import (
     CachedCheckpoint,
@@ -96,7 +98,7 @@ class PairComparer:
         sources = self._encoder.sources(model, history, views, future, mode, proprio)
         what = f"{horizon} steps of one view"
         check_latents(self._engine, model, mode, 2 * horizon, "action_blocks.shape", what)
-        calls, drawing = self._encoder.work(model, sources.all)
+        calls, drawing = self._encoder.work(model, sources)
         device = self._engine.device.type
         each = rollouts_per_call(device, context.priority, model.card, len(blocks))
         context.price(calls + (1 + len(sources.views)) / each)
@@ -108,12 +110,13 @@ class PairComparer:
                 mode,
                 self._engine.device,
                 checkpoint=model.card,
-                anchors_digest=sources.digest.followed_by(arrays).hex,
+                anchors_digest=arrays_digest(arrays, sources.digest).hexdigest(),
                 perturbation_digest=sources.views_digest,
                 parameters={"weights": list(request.weights)},
+                weights_read=model.card.weights_read,
                 program=measured.program or "",
             )
-            results = (PairResult(*view, *measured.views[row]) for view, row in sources.rows)
+            results = (PairResult(*view, *measured.views[row]) for view, row in view_rows(views))
             return PairComparison(tuple(results), receipt)
 
         shapes = history.shape, blocks.shape, () if future is None else future.shape

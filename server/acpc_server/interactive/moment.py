@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
@@ -21,10 +22,10 @@ from acpc.contract import (
 from torch import Tensor
 
 from acpc_server.encoding import (
-    ArraysDigest,
     EncodedHistories,
     HistoryEncoder,
     HistorySources,
+    arrays_digest,
     check_predictions,
     make_receipt,
     view_rows,
@@ -142,7 +143,7 @@ class Moment:
 
     def price(self, context: RequestContext, calls: float = 0.0) -> float:
         """Price what is to be encoded and so many calls; return the work of drawing its views."""
-        encoding, drawing = self.encoder.work(self.model, self.sources.all)
+        encoding, drawing = self.encoder.work(self.model, self.sources)
         context.price(calls + encoding)
         return drawing
 
@@ -162,22 +163,24 @@ class Moment:
             self.mode,
             self.engine.device,
             checkpoint=self.card,
-            anchors_digest=frames.followed_by(arrays).hex,
+            anchors_digest=arrays_digest(arrays, frames).hexdigest(),
             perturbation_digest=views,
             parameters={**own, **parameters},
+            weights_read=self.card.weights_read,
             program=program or "",
         )
 
     @cached_property
-    def _digests(self) -> tuple[ArraysDigest, str]:
+    def _digests(self) -> tuple[hashlib._Hash, str]:
         """Digests of frames and views; a planner asks for one pool after another from the same."""
         if self._encoder is None:
-            history = ArraysDigest([("history", self.request.history)])
+            history = arrays_digest([("history", self.request.history)])
             views = views_digest(self.asked_views)
         else:
             history, views = self.sources.digest, self.sources.views_digest
         beside = ("past_blocks", "goal", "proprio", "goal_proprio")
-        return history.followed_by((x, getattr(self.request, x)) for x in beside), views
+        arrays = ((name, getattr(self.request, name)) for name in beside)
+        return arrays_digest(arrays, history), views
 
 
 class EncodedMoment:

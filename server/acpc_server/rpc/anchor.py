@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
@@ -26,11 +25,9 @@ from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import (
     AnchorStore,
     AnchorUpload,
-    SetInfo,
     StoredAnchors,
     StoredSet,
     UploadHeader,
-    check_digest,
     store_drawn,
 )
 from acpc_server.errors import (
@@ -65,19 +62,29 @@ class AnchorServicer:
     _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
-    async def UploadAnchors(self, context: Call) -> pb.UploadAnchorsResponse:
+    async def UploadAnchors(self, context: Call) -> pb.UploadAnchorsResponse | None:
         """Store shards as they come; each is safe once the next one is asked for."""
-        hint = "go on with the same request_id"
-        limit = ReadLimit(self.idle_seconds, hint, "UPLOAD_IDLE")
-        upload = _Upload(self._store, context.principal.owner)
+        limit = ReadLimit(self.idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
+        steps, lock = _received(self._store, context.principal.owner), threading.Lock()
+
+        def step(message: pb.UploadAnchorsRequest | None) -> pb.UploadAnchorsResponse | None:
+            with lock, suppress(StopIteration):  # where it is closed
+                return steps.send(message)
+            return None
+
+        def close() -> None:
+            with lock:  # once the step under way has ended
+                steps.close()
+
+        step(None)
         try:
             async for message in context.messages(limit):
-                if await context.aside(upload.take, message):
-                    break
-            return await context.aside(upload.end)
+                if answer := await context.aside(step, message):
+                    return answer
+            return await context.aside(step, None)
         finally:
             # Before the status leaves, for a caller that goes on at once finds all let go of.
-            await asyncio.wait((context.aside(upload.close),), timeout=CLOSE_SECONDS)
+            await asyncio.wait((context.aside(close),), timeout=CLOSE_SECONDS)
 
     def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
         """Return where an upload goes on."""
@@ -94,49 +101,34 @@ class AnchorServicer:
     ) -> pb.CreateAnchorSetResponse:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
-        source = self._source(asked)
-        store = self._store
-        with _named(store, asked.request_id) as request_id:
-            header = UploadHeader(
-                request_id=request_id,
-                anchors=source.count,
-                history=asked.history,
-                horizon=asked.horizon,
-                description=asked.description,
-                source=source,
-                owner=context.principal.owner,
-            )
-            info = self._make(store, header, context)
-        return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
+        store, history, horizon = self._store, asked.history, asked.horizon
 
-    def _source(self, asked: CreateRequest) -> AnchorSource:
-        source = asked.source.resolved()
-        with below("source"):
-            reading = asked.reading or self._datasets.reading(source.task)
-            return source.with_windows(reading, asked.horizon)
-
-    def _make(self, store: AnchorStore, header: UploadHeader, context: Call) -> SetInfo:
         def check() -> None:
             if not context.active:
                 raise Cancelled("the caller has left; the same request_id starts again")
 
-        source = header.source
-        with store.upload(header) as upload:
-            if upload.finished is not None or source is None:
-                return upload.finish()
-            try:
-                with self._datasets.drawn(
-                    source,
-                    history=header.history,
-                    horizon=header.horizon,
-                    every_endpoint=True,
-                    check=check,
-                ) as drawn:
-                    return store_drawn(upload, drawn, check)
-            except InvalidArgument as error:
-                if error.field.partition(".")[0] in _names(AnchorSource):
-                    raise error.below("source") from error
-                raise
+        with _below("source", AnchorSource):
+            source = asked.source.resolved()
+            reading = asked.reading or self._datasets.reading(source.task)
+            source = source.with_windows(reading, horizon)
+            header = UploadHeader(
+                request_id=asked.request_id,
+                anchors=source.count,
+                history=history,
+                horizon=horizon,
+                description=asked.description,
+                source=source,
+                owner=context.principal.owner,
+            )
+            with store.upload(header) as upload:
+                if upload.finished is None:
+                    drawing = self._datasets.drawn(
+                        source, history=history, horizon=horizon, every_endpoint=True, check=check
+                    )
+                    with drawing as drawn:
+                        store_drawn(upload, drawn, check)
+                info = upload.finish()
+        return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
 
     def GetAnchorSet(
         self, request: pb.GetAnchorSetRequest, context: Call
@@ -164,99 +156,55 @@ class AnchorServicer:
         self, request: pb.DeleteAnchorSetRequest, context: Call
     ) -> pb.DeleteAnchorSetResponse:
         """Delete a set that no job needs."""
-        owner = self._store.owner(request.digest)
-        require_owner(context.principal, owner, f"anchor set {request.digest}")
-        self._store.delete(request.digest, self._in_use)
+        allow = partial(require_owner, context.principal, what=f"anchor set {request.digest}")
+        self._store.delete(request.digest, self._in_use, allow)
         return pb.DeleteAnchorSetResponse()
 
 
-class _Upload:
-    """The steps of an upload, which workers make one at a time; it is closed when its call ends."""
+def _received(
+    store: AnchorStore, owner: str
+) -> Generator[pb.UploadAnchorsResponse | None, pb.UploadAnchorsRequest | None, None]:
+    """Take the messages of an upload, None at the end; yields the answer once there is one.
 
-    _header: UploadHeader
-    _named: bool
-
-    def __init__(self, store: AnchorStore, owner: str) -> None:
-        self._store, self._owner = store, owner
-        self._lock, self._held = threading.Lock(), ExitStack()
-        self._upload: AnchorUpload | None = None
-        self._open = True
-
-    def take(self, message: pb.UploadAnchorsRequest) -> bool:
-        """Take the next message; returns whether no other is needed."""
-        with self._lock, _of_header():
-            if not self._open:
-                return True
-            if self._upload is None:
-                self._upload = self._begin(message)
-            elif message.WhichOneof("message") != "shard":
-                raise InvalidArgument("shard", "every message after the header is a shard")
-            else:
-                with below("shard"):
-                    self._append(self._upload, message.shard)
-            return self._upload.finished is not None
-
-    def end(self) -> pb.UploadAnchorsResponse:
-        """Finish the set, or say where an upload that has a name goes on."""
-        with self._lock, _of_header():
-            upload = self._upload or self._begin(pb.UploadAnchorsRequest())
-            if upload.next_offset < self._header.anchors and self._named:
-                return pb.UploadAnchorsResponse(next_offset=upload.next_offset)
-            info = upload.finish()
-            self._held.close()
-        return pb.UploadAnchorsResponse(
-            anchor_set=_written(self._store, self._store.get(info.digest)), next_offset=info.anchors
-        )
-
-    def close(self) -> None:
-        """Let go of what the upload holds, once the step under way has ended."""
-        with self._lock:
-            self._open = False
-            self._held.close()
-
-    def _begin(self, message: pb.UploadAnchorsRequest) -> AnchorUpload:
-        if message.WhichOneof("message") != "header":
+    Workers make the steps one at a time. It lets go of the upload when it is closed.
+    """
+    with _below("header", UploadHeader):
+        message = yield None
+        if message is None or message.WhichOneof("message") != "header":
             raise InvalidArgument("header", "the first message of an upload is its header")
-        asked = read(UploadHeader, message.header)
-        if asked.expected_digest:
-            check_digest(asked.expected_digest, "expected_digest")
-        self._named = bool(asked.request_id)
-        request_id = self._held.enter_context(_named(self._store, asked.request_id))
-        self._header = replace(asked, request_id=request_id, owner=self._owner)
-        return self._held.enter_context(self._store.upload(self._header))
+        header = replace(read(UploadHeader, message.header), owner=owner)
+        with store.upload(header) as upload:
+            while upload.finished is None and (message := (yield None)):
+                if message.WhichOneof("message") != "shard":
+                    raise InvalidArgument("shard", "every message after the header is a shard")
+                with below("shard"):
+                    _append(upload, message.shard, header)
+            offset, info = upload.next_offset, None
+            if offset == header.anchors or not header.request_id:
+                info = upload.finish()
+    stored = None if info is None else _written(store, store.get(info.digest))
+    yield pb.UploadAnchorsResponse(anchor_set=stored, next_offset=offset)
 
-    def _append(self, upload: AnchorUpload, shard: pb.AnchorShard) -> None:
-        if shard.offset != upload.next_offset:
-            raise FailedPrecondition(
-                f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is "
-                "next; GetUpload says where an upload goes on",
-                reason="UPLOAD_OFFSET",
-            )
-        anchors, packed = read_shard(shard, self._header, upload.next_offset)
-        upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))
+
+def _append(upload: AnchorUpload, shard: pb.AnchorShard, header: UploadHeader) -> None:
+    if shard.offset != upload.next_offset:
+        raise FailedPrecondition(
+            f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is next; "
+            "GetUpload says where an upload goes on",
+            reason="UPLOAD_OFFSET",
+        )
+    anchors, packed = read_shard(shard, header, upload.next_offset)
+    upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))
 
 
 @contextmanager
-def _of_header() -> Iterator[None]:
-    """Name the message that an error about a field of the header is about."""
+def _below(parent: str, record: type[Any]) -> Iterator[None]:
+    """Name the message that an error about a field of ``record`` is about."""
     try:
         yield
     except InvalidArgument as error:
-        ours = error.field.partition(".")[0] in _names(UploadHeader)
-        raise (error.below("header") if ours else error) from error
-
-
-@contextmanager
-def _named(store: AnchorStore, request_id: str) -> Iterator[str]:
-    """Give an upload an id; one that its caller did not name leaves nothing behind."""
-    if request_id:
-        yield request_id
-        return
-    made = str(uuid.uuid4())
-    try:
-        yield made
-    finally:
-        store.forget(made)
+        ours = error.field.partition(".")[0] in {field.name for field in fields(record)}
+        raise (error.below(parent) if ours else error) from error
 
 
 def _contents(anchors: StoredAnchors, quantile: float) -> AnchorContents:
@@ -276,7 +224,3 @@ def _contents(anchors: StoredAnchors, quantile: float) -> AnchorContents:
 
 def _written(store: AnchorStore, stored: StoredSet) -> pb.AnchorSet:
     return store.described(stored).to_message()
-
-
-def _names(record: type[Any]) -> set[str]:
-    return {field.name for field in fields(record)}

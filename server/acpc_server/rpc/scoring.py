@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from acpc.contract import (
+    DIRECTIONS,
+    VIEWS,
     CheckpointRef,
     DriftStudy,
+    GivenViews,
     NumericMode,
     PlannerStudy,
     Population,
     ScoreRequest,
     SensitivityStudy,
     StudyRequest,
+    VisualChange,
     check,
     resolved,
 )
@@ -130,11 +134,23 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             protocol=protocol,
             evidence=replace(asked.evidence, population=population),
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
-            view_digests=readers.given_views(
-                source, [shift], protocol.draws, ("perturbation", "protocol.draws")
+            view_digests=readers.given(
+                source, _given_views([shift], "perturbation"), protocol.draws, "protocol.draws"
             ),
         )
         return self._kind.within(spec) if open_count else spec
+
+
+def _given_views(shifts: Sequence[VisualChange], path: str) -> list[tuple[str, str]]:
+    """List the arrays of given views, and the fields that name their groups.
+
+    ``path`` is that of a shift, with its index as ``{}``.
+    """
+    return [
+        (f"{VIEWS}{shift.group}", f"{path.format(index)}.{shift.kind}.group")
+        for index, shift in enumerate(shifts)
+        if isinstance(shift, GivenViews)
+    ]
 
 
 class StudyServicer(_JobServicer[StudyJobKind]):
@@ -159,17 +175,18 @@ class StudyServicer(_JobServicer[StudyJobKind]):
             study = resolved(study, readers.reading(source))
             source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
         if isinstance(study, SensitivityStudy):
-            given = readers.given_directions(source, study)
+            group, count, field = study.directions, study.probes, "probes"
+            groups = [(f"{DIRECTIONS}{group}", f"{study.kind}.directions")] if group else []
         else:
-            fields = (f"{study.kind}.shifts[{{}}]", f"{study.kind}.draws")
-            given = readers.given_views(source, study.shifts, study.draws, fields)
+            groups = _given_views(study.shifts, f"{study.kind}.shifts[{{}}]")
+            count, field = study.draws, "draws"
         spec = StudySpec.of(
             asked,
             anchors=source,
             checkpoint=self._pinned(asked.checkpoint),
             study=study,
             numeric_mode=asked.numeric_mode or NumericMode.FP32,
-            view_digests=given,
+            view_digests=readers.given(source, groups, count, f"{study.kind}.{field}"),
         )
         self._kind.check(spec)
         return self._submit(spec, request.request_id, context)

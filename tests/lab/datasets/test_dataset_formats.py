@@ -116,7 +116,7 @@ def test_another_format_is_named_with_what_converts_it(tmp_path: Path, name: str
     with pytest.raises(FailedPrecondition) as here:
         draw(tmp_path / name)
     with pytest.raises(FailedPrecondition) as there:
-        DatasetStore(tmp_path).fit(name, "tworoom", steps=4)
+        DatasetStore(tmp_path).fit(AnchorSource(name, "tworoom"), history=1, horizon=3)
     upload = ["--target", "127.0.0.1:1", "--task", "tworoom"]
     said = [acpc_command("init")(tmp_path / name, "--out", tmp_path / "t.yaml", code=1).stderr]
     if write is not packed:  # to upload, any file may hold arrays

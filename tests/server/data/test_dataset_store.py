@@ -6,6 +6,7 @@ A file of anchors is opened for every read, and must stay what it was.
 from pathlib import Path
 
 import pytest
+from acpc.contract import AnchorSource
 from acpc.datasets import preset_names
 from acpc_server.data import DatasetFit, DatasetStore
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -21,7 +22,8 @@ def store(tmp_path: Path) -> DatasetStore:
     return DatasetStore(tmp_path)
 
 
-SIZE = (12, 12)  # of the frames of ``public_columns``
+def fit(store: DatasetStore, dataset: str, task: str = "tworoom", **changed: object) -> DatasetFit:
+    return store.fit(AnchorSource(dataset, task, **changed), history=1, horizon=3)
 
 
 def test_fit_counts_windows_and_action_width(store: DatasetStore) -> None:
@@ -29,13 +31,12 @@ def test_fit_counts_windows_and_action_width(store: DatasetStore) -> None:
         starts = [max(0, length - span + 1) for length in EPISODES]
         return sum(starts), sum(count > 0 for count in starts)
 
-    assert store.fit("a.h5", "t.yaml", steps=4) == DatasetFit(*windows(8), 2, 2, frame_size=SIZE)
-    assert store.fit("a.h5", "tworoom", steps=4) == DatasetFit(*windows(20), 5, 2, frame_size=SIZE)
-    assert store.fit("a.h5", "tworoom", steps=4, frameskip=3) == DatasetFit(
-        *windows(12), 3, 2, frame_size=SIZE
-    )
+    for task, skip, used in (("t.yaml", None, 2), ("tworoom", None, 5), ("tworoom", 3, 3)):
+        for by_episode, count in zip((False, True), windows(4 * used), strict=True):
+            found = fit(store, "a.h5", task, frameskip=skip, one_per_episode=by_episode)
+            assert found == DatasetFit(count, used, 2, 0)
     with pytest.raises(InvalidArgument, match="frameskip: is 0"):
-        store.fit("a.h5", "tworoom", steps=4, frameskip=0)
+        fit(store, "a.h5", frameskip=0)
 
 
 def test_datasets_and_tasks_are_listed_by_name_and_links_are_not(
@@ -77,7 +78,7 @@ def test_a_lance_table_is_listed_and_any_folder_says_what_to_do(
     }
     wanted = r"is a Lance table.*`acpc anchors upload rooms.lance --task TASK` makes"
     with pytest.raises(FailedPrecondition, match=wanted) as it:
-        store.fit("rooms.lance", "tworoom", steps=4)
+        fit(store, "rooms.lance")
     assert it.value.reason == "DATASET_FORMAT"
     with pytest.raises(FailedPrecondition, match="'none' is not HDF5 or Lance; `swm convert"):
-        store.fit("none", "tworoom", steps=4)
+        fit(store, "none")

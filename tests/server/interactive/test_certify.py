@@ -22,8 +22,7 @@ from acpc.contract import (
     Resize,
 )
 from acpc.v1 import perturbation_pb2
-from acpc_server.encoding import EncodedHistories
-from acpc_server.encoding.views import all_views
+from acpc_server.encoding import EncodedHistories, view_rows
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.interactive.certificates import certified_severities
 from hypothesis import given
@@ -265,7 +264,8 @@ def test_every_milder_draw_counts(data: st.DataObject) -> None:
     assert certified_severities(np.zeros((2, 1, 4, 4, 3), np.uint8), top1=[], elite=[]) == ()
     specs = data.draw(st.permutations([spec for kind in kinds for spec in kind]))
     views = drawn(*specs, draws=data.draw(st.integers(1, 3)))
-    flags = st.lists(st.booleans(), min_size=len(all_views(views)), max_size=len(all_views(views)))
+    rows = view_rows(views)
+    flags = st.lists(st.booleans(), min_size=len(rows), max_size=len(rows))
     top1, elite = data.draw(flags), data.draw(flags)
     answers = certified_severities(views, top1=top1, elite=elite)
     assert [a.kind for a in answers] == list(dict.fromkeys(spec.kind for spec in specs))
@@ -273,7 +273,7 @@ def test_every_milder_draw_counts(data: st.DataObject) -> None:
         for certified, found in ((top1, answer.top1), (elite, answer.elite)):
             draws = [
                 (views.specs[view.spec_index].severity, flag)
-                for view, flag in zip(all_views(views), certified, strict=True)
+                for (view, _), flag in zip(rows, certified, strict=True)
                 if views.specs[view.spec_index].kind == answer.kind
             ]
             assert found == defined(draws)

@@ -10,5 +10,5 @@ into ``sets``, so that a set is either complete or absent, whichever process is 
 
 from acpc_server.data.anchor_sets.info import AnchorLimits, SetInfo, StoredSet, UploadHeader
 from acpc_server.data.anchor_sets.shards import StoredAnchors
-from acpc_server.data.anchor_sets.store import AnchorStore, check_digest
+from acpc_server.data.anchor_sets.store import AnchorStore
 from acpc_server.data.anchor_sets.uploads import AnchorUpload, store_drawn

@@ -17,8 +17,8 @@ RETRY_SECONDS = 1.0
 _PART = ".part"
 
 
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
-    """Write a file that others see whole or not at all, power cut or not; return its size."""
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Write a file that others see whole or not at all, power cut or not."""
     part = path.with_name(path.name + _PART)
     with volume_space():
         try:
@@ -26,13 +26,16 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> int:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
-                size = file.tell()
         except BaseException:
             part.unlink(missing_ok=True)  # half a file must not keep room from others
             raise
         part.replace(path)
         sync_folder(path.parent)
-    return size
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a text as :func:`write_whole` does."""
+    write_whole(path, lambda file: file.write(text.encode()))
 
 
 def sync_folder(path: Path) -> None:

@@ -1,15 +1,17 @@
 """The store's data: its limits, the header of an upload, and the ``set.json`` of a set."""
 
 import os
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from acpc import contract
 from acpc.contract import AnchorArray, AnchorSource, from_json
 
-from acpc_server.errors import FailedPrecondition
+from acpc_server.errors import FailedPrecondition, InvalidArgument
 
 INFO = "set.json"
+DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,12 @@ class UploadHeader(contract.UploadHeader):
 
     source: AnchorSource | None = field(default=None, metadata={"wire": None})
     owner: str = field(default="", metadata={"wire": None})
+
+    def check_rules(self) -> None:
+        """What is expected is a digest: it names a folder."""
+        if (wrong := self.expected_digest) and not DIGEST.fullmatch(wrong):
+            found = f"is {wrong[:80]!r}; give 64 hexadecimal digits, lower case"
+            raise InvalidArgument("expected_digest", found)
 
 
 @dataclass(frozen=True)
@@ -65,15 +73,20 @@ class StoredSet:
     used_time: float
 
 
-def read_stored(folder: Path) -> StoredSet | None:
-    """Read the set in a folder, None when there is none; FailedPrecondition when damaged."""
+def read_stored(folder: Path, *, use: bool = False) -> StoredSet | None:
+    """Read the set in a folder, in ``use`` from now on; None when there is none.
+
+    FailedPrecondition: It is damaged.
+    """
     path = folder / INFO
     try:
+        if use:
+            os.utime(path)
         info, used_time = path.read_bytes(), path.stat().st_mtime
     except (FileNotFoundError, NotADirectoryError):
         return None
     try:
-        stored = StoredSet(info=from_json(SetInfo, info), used_time=used_time)
+        stored = StoredSet(from_json(SetInfo, info), used_time)
         if stored.info.digest != folder.name:
             raise ValueError("it names another set")
         return stored
@@ -83,12 +96,3 @@ def read_stored(folder: Path) -> StoredSet | None:
             "and upload it again",
             reason="ANCHOR_SET_DAMAGED",
         ) from error
-
-
-def mark_used(folder: Path) -> bool:
-    """Set the time of a ``set.json``: the set is in use now. False when there is none."""
-    try:
-        os.utime(folder / INFO)
-    except (FileNotFoundError, NotADirectoryError):
-        return False
-    return True

@@ -1,8 +1,9 @@
 """Anchors on disk: shards of consecutive ones, written whole, and the stored set they make.
 
 A shard is one NPZ file: the small arrays, ``frames`` (bytes as they arrived, deflated when ``zlib``
-is true), ``frame_digests`` (a sha256 for each anchor), and ``layout``, a ``ShardLayout`` as JSON.
-Arrays beside those have members of their own as frames have, named ``<name>.values`` and so on.
+is true), ``frame_digests`` (a sha256 for each anchor), and ``layout``, which all shards of a set
+share, as JSON. Arrays beside those have members of their own as frames have, named
+``<name>.values`` and so on.
 """
 
 import json
@@ -10,11 +11,11 @@ import math
 import os
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from acpc.contract import (
@@ -32,19 +33,23 @@ from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, Anchors
 from acpc_server.errors import FailedPrecondition, InvalidArgument, parsing
 
 SUFFIX = ".npz"
+SMALL = f"anchors{SUFFIX}"
+"""The small arrays of all shards of a set, with every digest and the ``starts`` of shards."""
 # What a file holds beside its arrays.
 _OVERHEAD_BYTES = 4096
 
 
 Packed: TypeAlias = Mapping[str, bytes]
 """Arrays deflated by zlib, by name; one that is absent is stored plain."""
+Layout: TypeAlias = list[Any]
+"""As JSON: frame size, block width, state width, future frames that have states, whether each
+anchor is its own trajectory; name, dtype and shape of each extra array for an anchor."""
 
 
-def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> int:
-    """Write an NPZ file and return its bytes; ResourceExhausted when the volume is full."""
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     # NumPy's stub takes the names for its own flags.
     save: Callable[..., None] = np.savez
-    return write_whole(path, lambda file: save(file, **arrays))
+    write_whole(path, lambda file: save(file, **arrays))
 
 
 def shard_bytes(shard: AnchorArrays, packed: Packed) -> int:
@@ -55,50 +60,20 @@ def shard_bytes(shard: AnchorArrays, packed: Packed) -> int:
     return sum(sizes) + small + len(large) * (DIGEST_BYTES * len(shard) + _OVERHEAD_BYTES)
 
 
-class Layout(NamedTuple):
-    """The name, dtype and shape for each anchor of an extra array."""
-
-    name: str
-    dtype: str
-    shape: tuple[int, ...]
-
-
-class ShardLayout(NamedTuple):
-    """The layout that all shards of a set share."""
-
-    frame_size: tuple[int, int]
-    block_width: int
-    state_width: int
-    endpoints: int  # future frames that have states
-    own_trajectories: bool
-    extras: tuple[Layout, ...]
-
-    @classmethod
-    def of(cls, shard: AnchorArrays, own_trajectories: bool) -> "ShardLayout":
-        """Return the layout of a shard in memory."""
-        states, width = shard.endpoint_states, shard.action_blocks.shape[2]
-        endpoints = 1 if states.ndim == 2 else states.shape[1]
-        arrays = sorted(shard.extras.items())
-        extras = tuple(Layout(name, array.dtype.name, array.shape[1:]) for name, array in arrays)
-        height, side = shard.frames.shape[2:4]
-        return cls((height, side), width, states.shape[-1], endpoints, own_trajectories, extras)
-
-    @classmethod
-    def read(cls, path: Path) -> "ShardLayout":
-        """Read the layout of a stored shard; raises as ``read_members``."""
-        (listed,) = read_members(path, "layout")
-        try:
-            size, width, states, endpoints, own, extras = json.loads(listed.tobytes())
-            found = tuple(Layout(name, dtype, tuple(shape)) for name, dtype, shape in extras)
-            return cls(tuple(size), width, states, endpoints, own, found)
-        except (TypeError, ValueError) as error:
-            raise damaged(path, str(error)) from error
+def layout_of(shard: AnchorArrays, own_trajectories: bool) -> Layout:
+    """Return the layout of a shard in memory."""
+    states, width = shard.endpoint_states, shard.action_blocks.shape[2]
+    endpoints = 1 if states.ndim == 2 else states.shape[1]
+    arrays = sorted(shard.extras.items())
+    extras = [[name, array.dtype.name, [*array.shape[1:]]] for name, array in arrays]
+    size = [*shard.frames.shape[2:4]]
+    return [size, width, states.shape[-1], endpoints, own_trajectories, extras]
 
 
 def write_shard(
-    folder: Path, start: int, shard: AnchorArrays, packed: Packed, layout: ShardLayout
-) -> int:
-    """Write the shard that starts at ``start``; return its size."""
+    folder: Path, start: int, shard: AnchorArrays, packed: Packed, layout: Layout
+) -> None:
+    """Write the shard that starts at ``start``; ResourceExhausted when the volume is full."""
     layout_bytes = np.frombuffer(json.dumps(layout).encode(), np.uint8)
     members = {**shard.small, "layout": layout_bytes}
     for name, array in shard.large.items():
@@ -108,7 +83,7 @@ def write_shard(
         values = raw if deflated is None else np.frombuffer(deflated, np.uint8)
         parts = values, np.array(deflated is not None), digests
         members |= zip(_members(name), parts, strict=True)
-    return write_arrays(folder / f"{start:08d}{SUFFIX}", members)
+    _write_arrays(folder / f"{start:08d}{SUFFIX}", members)
 
 
 def _members(name: str) -> tuple[str, str, str]:
@@ -118,21 +93,27 @@ def _members(name: str) -> tuple[str, str, str]:
     return f"{name}.values", f"{name}.zlib", f"{name}.digests"
 
 
-def shard_paths(folder: Path) -> list[Path]:
-    """Return the shards of a set, in order."""
+def _shard_paths(folder: Path) -> list[Path]:
     return sorted(folder.glob(f"{'[0-9]' * 8}*{SUFFIX}"))
 
 
-def next_offset(folder: Path) -> int:
-    """Return the first anchor that is not in the shards of a folder."""
-    paths = shard_paths(folder)
+def arrived(folder: Path) -> tuple[int, Layout | None]:
+    """Return the first anchor that is not in the shards of a folder, and what these share.
+
+    FailedPrecondition: One is damaged.
+    """
+    paths = _shard_paths(folder)
     if not paths:
-        return 0
-    (labels,) = read_members(paths[-1], "labels")
-    return int(paths[-1].stem) + len(labels)
+        return 0, None
+    (labels,) = _read_members(paths[-1], "labels")
+    (layout,) = _read_members(paths[0], "layout")
+    try:
+        return int(paths[-1].stem) + len(labels), json.loads(layout.tobytes())
+    except ValueError as error:
+        raise damaged(paths[0], str(error)) from error
 
 
-def read_members(path: Path, *names: str) -> list[np.ndarray]:
+def _read_members(path: Path, *names: str) -> list[np.ndarray]:
     """Read members of a shard; FailedPrecondition when the file is gone or damaged."""
 
     def read() -> list[np.ndarray]:
@@ -145,30 +126,19 @@ def read_members(path: Path, *names: str) -> list[np.ndarray]:
         raise damaged(path, str(error)) from error
 
 
-def read_small(paths: list[Path], extras: Sequence[str]) -> dict[str, np.ndarray]:
-    """Join the small arrays of consecutive shards, with ``starts`` and all digests."""
-    names = (*SMALL_ARRAYS, "frame_digests", *(_members(name)[2] for name in extras))
-    parts = [read_members(path, *names) for path in paths]
+def join_small(folder: Path, extras: Sequence[str]) -> int:
+    """Write the small arrays of all shards, which have these extra arrays, into ``SMALL``.
+
+    Returns the bytes of shards and this file. FailedPrecondition: A shard is damaged.
+    """
+    names = (*SMALL_ARRAYS, *(_members(name)[2] for name in (FRAMES, *extras)))
+    paths = _shard_paths(folder)
+    parts = [_read_members(path, *names) for path in paths]
     joined = {name: np.concatenate(arrays) for name, *arrays in zip(names, *parts, strict=True)}
     counts = [len(part[names.index("labels")]) for part in parts]
     joined["starts"] = np.cumsum([0, *counts], dtype=np.int64)
-    return joined
-
-
-def read_values(
-    path: Path, name: str, dtype: np.dtype, shape: tuple[int, ...], digests: bytes
-) -> np.ndarray:
-    """Read frames or an extra array of a shard; FailedPrecondition unless digests agree."""
-    stored, deflated = read_members(path, *_members(name)[:2])
-    size = math.prod(shape) * dtype.itemsize
-    try:
-        raw = zlib.decompressobj().decompress(stored.data, size) if deflated else stored.data
-        values = np.frombuffer(raw, dtype).reshape(shape)
-    except (ValueError, zlib.error) as error:
-        raise damaged(path, str(error)) from error
-    if b"".join(frame_digests(values)) != digests:
-        raise damaged(path, f"the {name} do not have their sha256")
-    return values
+    _write_arrays(folder / SMALL, joined)
+    return sum(path.stat().st_size for path in (*paths, folder / SMALL))
 
 
 def damaged(path: Path, problem: str) -> FailedPrecondition:
@@ -180,10 +150,6 @@ def damaged(path: Path, problem: str) -> FailedPrecondition:
     )
 
 
-SMALL = f"anchors{SUFFIX}"
-"""What ``StoredAnchors`` holds in memory: the arrays of ``read_small``."""
-
-
 @cache
 def _readers() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(min(4, os.cpu_count() or 1), thread_name_prefix="anchor-reader")
@@ -192,41 +158,35 @@ def _readers() -> ThreadPoolExecutor:
 class StoredAnchors(Anchors):
     """Anchors in a folder of shards: the small arrays of its ``SMALL``, frames whenever read.
 
-    FailedPrecondition where a file is gone or damaged. Safe to share among threads.
+    Every number is checked against its digest, those of frames once read; the small arrays against
+    those of ``info``, unless it has none yet. FailedPrecondition where a file is gone or damaged.
+    Safe to share among threads.
     """
 
-    def __init__(
-        self, folder: Path, history: int, frames: tuple[int, ...], extras: Iterable[Layout]
-    ) -> None:
-        forms = {FRAMES: (np.dtype(np.uint8), frames)}
-        forms |= {name: (np.dtype(dtype), shape) for name, dtype, shape in extras}
+    def __init__(self, folder: Path, info: SetInfo) -> None:
+        frames = info.history + info.horizon, info.height, info.width, 3
+        forms: dict[str, tuple[np.dtype, tuple[int, ...]]] = {FRAMES: (np.dtype(np.uint8), frames)}
+        forms |= {array.name: (np.dtype(array.dtype), array.shape) for array in info.extras}
         members = {name: _members(name)[2] for name in forms}
         names = ("starts", *SMALL_ARRAYS, *members.values())
-        small = dict(zip(names, read_members(folder / SMALL, *names), strict=True))
+        small = dict(zip(names, _read_members(folder / SMALL, *names), strict=True))
         starts, count = small["starts"], small["anchor_ids"].shape[:1]
         given = {name: Form(dtype, (*count, *shape)) for name, (dtype, shape) in forms.items()}
         try:
-            check_arrays(history, given | {name: small[name] for name in SMALL_ARRAYS})
+            check_arrays(info.history, given | {name: small[name] for name in SMALL_ARRAYS})
         except InvalidArgument as error:
             raise damaged(folder / SMALL, str(error)) from error
         whole = starts.ndim == 1 and starts.dtype == np.int64 and len(starts) > 1
         if not whole or (starts[0], starts[-1]) != (0, *count) or (np.diff(starts) < 1).any():
             raise damaged(folder / SMALL, "its shards do not follow each other")
-        self._take(history, small, forms)
+        self._take(info.history, small, forms)
+        self.windows = info.windows
         self._folder, self._starts = folder, starts
         self._digests = {name: small[member].tobytes() for name, member in members.items()}
         self._latest: dict[bool, tuple[str, int, np.ndarray]] = {}  # of frames, and of another
-
-    @classmethod
-    def open(cls, folder: Path, info: SetInfo) -> "StoredAnchors":
-        """Open a set; every number is checked against its digest, those of frames once read."""
-        frames = info.history + info.horizon, info.height, info.width, 3
-        extras = [Layout(x.name, x.dtype, x.shape) for x in info.extras]
-        found = cls(folder, info.history, frames, extras)
-        found.windows = info.windows
-        if (found.digest, found.endpoints_digest) != (info.digest, info.endpoints_digest):
+        wanted = info.digest, info.endpoints_digest
+        if info.digest and (self.digest, self.endpoints_digest) != wanted:
             raise damaged(folder / SMALL, "the arrays do not have the set's digest")
-        return found
 
     @property
     def endpoints_digest(self) -> str:
@@ -250,9 +210,7 @@ class StoredAnchors(Anchors):
             if latest is not None and latest[:2] == (name, begin):
                 values = latest[2]
             else:
-                path = self._folder / f"{begin:08d}{SUFFIX}"
-                digests = self._digests[name][DIGEST_BYTES * begin : DIGEST_BYTES * end]
-                values = read_values(path, name, dtype, (end - begin, *shape), digests)
+                values = self._read_shard(name, begin, end)
             out[low - start : high - start] = values[low - begin : high - begin]
             if index == last:  # what comes next begins in this shard, or after it
                 self._latest[name == FRAMES] = (name, begin, values)
@@ -260,3 +218,18 @@ class StoredAnchors(Anchors):
         # Side by side: on a fast device they would be what a score waits for.
         list(_readers().map(fill, range(first, last + 1)))
         return out
+
+    def _read_shard(self, name: str, begin: int, end: int) -> np.ndarray:
+        dtype, shape = self.forms[name]
+        path = self._folder / f"{begin:08d}{SUFFIX}"
+        stored, deflated = _read_members(path, *_members(name)[:2])
+        size = (end - begin) * math.prod(shape) * dtype.itemsize
+        try:
+            raw = zlib.decompressobj().decompress(stored.data, size) if deflated else stored.data
+            values = np.frombuffer(raw, dtype).reshape(end - begin, *shape)
+        except (ValueError, zlib.error) as error:
+            raise damaged(path, str(error)) from error
+        digests = self._digests[name][DIGEST_BYTES * begin : DIGEST_BYTES * end]
+        if b"".join(frame_digests(values)) != digests:
+            raise damaged(path, f"the {name} do not have their sha256")
+        return values

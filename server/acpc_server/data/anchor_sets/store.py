@@ -2,32 +2,26 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from acpc.contract import AnchorSet, from_json, moment, to_json
 
-from acpc_server.data.anchor_sets.files import (
-    discard,
-    folder_bytes,
-    held,
-    volume_space,
-    write_whole,
-)
+from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, volume_space, write_text
 from acpc_server.data.anchor_sets.info import (
+    DIGEST,
     AnchorLimits,
     StoredSet,
     UploadHeader,
-    mark_used,
     read_stored,
 )
-from acpc_server.data.anchor_sets.shards import StoredAnchors, next_offset
+from acpc_server.data.anchor_sets.shards import StoredAnchors, arrived
 from acpc_server.data.anchor_sets.uploads import DATA, DONE, AnchorUpload, finished_digest
 from acpc_server.errors import (
     Aborted,
@@ -44,7 +38,6 @@ HEADER = "header.json"
 # Unfinished uploads on disk, so that headers alone cannot fill the folder.
 MAX_STAGED = 1024
 LATEST = "latest"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _BEGINNING = re.compile(r"[0-9a-f]{8,63}")
 
 
@@ -61,7 +54,8 @@ class AnchorStore:
         self._bytes = 0  # of everything, roughly between counts
         self._sets, self._uploads, self._trash = root / "sets", root / "uploads", root / "trash"
         try:
-            self._make_folders()
+            for folder in (self._sets, self._uploads, self._trash):
+                folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise FailedPrecondition(
                 f"cannot make the folder of anchor sets {root} ({error.strerror}); choose another "
@@ -69,20 +63,10 @@ class AnchorStore:
             ) from error
         self._measure()
 
-    def _make_folders(self) -> None:
-        for folder in (self._sets, self._uploads, self._trash):
-            folder.mkdir(parents=True, exist_ok=True)
-
-    def open(self, digest: str) -> StoredAnchors:
+    def open(self, name: str) -> StoredAnchors:
         """Open the anchors of a set, now in use; raises as ``get``, and when it is damaged."""
-        stored = self.get(digest)
-        self.touch(stored.info.digest)
-        return StoredAnchors.open(self._sets / stored.info.digest, stored.info)
-
-    def touch(self, digest: str) -> None:
-        """Record that a set is in use, which postpones its expiry. Raises as ``get``."""
-        if not mark_used(self._sets / check_digest(digest)):
-            raise _no_set(digest)
+        info = self.get(name, use=True).info
+        return StoredAnchors(self._sets / info.digest, info)
 
     def find(self, name: str) -> str:
         """Return the digest of the set that a name means: ``latest``, a request id, or its digest.
@@ -90,9 +74,9 @@ class AnchorStore:
         The request id is that of the upload which made it; of the digest, a beginning of at least
         8 digits will do. InvalidArgument: no possible name, or of several sets; NotFound: of none.
         """
-        if _DIGEST.fullmatch(name):
+        if DIGEST.fullmatch(name):
             return name
-        of_upload = finished_digest(self._folder(name) / DONE)
+        of_upload = finished_digest(self._folder(name))
         if of_upload and (self._sets / of_upload).exists():
             return of_upload
         if name == LATEST:
@@ -104,27 +88,30 @@ class AnchorStore:
                     f"is {name[:80]!r}; give a digest (8 to 64 hexadecimal digits, lower case), "
                     "the request id of an upload, or latest",
                 )
-            begun = sorted(one.name for one in _folders(self._sets) if one.name.startswith(name))
+            begun = sorted(one.name for one in self._sets.glob("*") if one.name.startswith(name))
         found = only_one(name, begun, "anchor sets", "digest")
         if found is None:
             raise _no_set(name)
         return found
 
-    def get(self, digest: str) -> StoredSet:
-        """Return what a set is; raises as ``find``, and NotFound for no such set."""
-        digest = self.find(digest)
-        stored = read_stored(self._sets / digest)
+    def get(self, name: str, *, use: bool = False) -> StoredSet:
+        """Return what a set is; raises as ``find``, and NotFound for no such set.
+
+        To ``use`` it postpones its expiry.
+        """
+        digest = self.find(name)
+        stored = read_stored(self._sets / digest, use=use)
         if stored is None:
             raise _no_set(digest)
         return stored
 
     def list(self) -> list[StoredSet]:
         """List every set that can be read, newest first."""
-        sets = []
-        for folder in _folders(self._sets):
-            with contextlib.suppress(FailedPrecondition):  # get and open say what is wrong with it
+        sets: list[StoredSet] = []
+        for folder in self._sets.glob("*"):
+            with suppress(FailedPrecondition):  # get and open say what is wrong with it
                 stored = read_stored(folder)
-                sets += [] if stored is None else [stored]
+                sets += [stored] if stored else []
         return sorted(sets, key=lambda stored: (-stored.info.create_time, stored.info.digest))
 
     def expire_time(self, stored: StoredSet) -> float | None:
@@ -143,17 +130,20 @@ class AnchorStore:
         del given["owner"]
         return AnchorSet(**given)
 
-    def owner(self, digest: str) -> str:
-        """Return who uploaded a set first; '' where that is not known. Raises as ``get``."""
-        with contextlib.suppress(FailedPrecondition):  # one that is damaged can be deleted
-            return self.get(digest).info.owner
-        return ""
+    def delete(
+        self,
+        name: str,
+        in_use: Callable[[str], bool],
+        allow: Callable[[str], None] = lambda owner: None,
+    ) -> None:
+        """Remove a set; raises as ``get``, and FailedPrecondition while a job uses it.
 
-    def delete(self, digest: str, in_use: Callable[[str], bool]) -> None:
-        """Remove a set; raises as ``get``, and FailedPrecondition while a job uses it."""
-        digest = self.find(digest)
-        if not (self._sets / digest).exists():
-            raise _no_set(digest)
+        ``allow`` may raise for who uploaded it first; '' where that is not known.
+        """
+        digest, owner = self.find(name), ""
+        with suppress(FailedPrecondition):  # one that is damaged can be deleted
+            owner = self.get(digest).info.owner
+        allow(owner)
         if in_use(digest):
             raise FailedPrecondition(
                 f"anchor set {digest} is used by a job that has not ended; wait for it, or cancel "
@@ -167,8 +157,9 @@ class AnchorStore:
     def upload(self, header: UploadHeader) -> Iterator[AnchorUpload]:
         """Begin an upload, or continue the one of the same request id.
 
-        Aborted while another call, maybe at another server, works on it; AlreadyExists for another
-        header under this request id; ResourceExhausted over a quota.
+        One without a request id leaves nothing behind but its set. Aborted while another call,
+        maybe at another server, works on it; AlreadyExists for another header under this request
+        id; ResourceExhausted over a quota.
         """
         if header.anchors > self.limits.set_anchors:
             raise ResourceExhausted(
@@ -176,24 +167,22 @@ class AnchorStore:
                 "set; split them into several sets",
                 reason="ANCHOR_SET_TOO_LARGE",
             )
+        named = header.request_id
+        folder = self._folder(named or str(uuid.uuid4()))
         try:
             self._metrics.anchor_uploads.inc()
-            folder = self._folder(header.request_id)
-            busy = f"upload {header.request_id!r} is in use by another call"
             if not folder.exists() and len(self._staged()) >= MAX_STAGED:
                 raise ResourceExhausted(
                     f"{MAX_STAGED} uploads are unfinished; finish some, or wait until they lapse",
                     reason="TOO_MANY_UPLOADS",
                 )
-            with volume_space(), held(folder, busy):
-                self._make_folders()
+            with volume_space(), held(folder, f"upload {named!r} is in use by another call"):
                 if not (path := folder / HEADER).exists():
-                    written = to_json(header).encode()
-                    write_whole(path, lambda file: file.write(written))
+                    write_text(path, to_json(header))
                 elif from_json(UploadHeader, path.read_bytes()) != header:
                     raise AlreadyExists(
-                        f"request_id {header.request_id!r} belongs to an upload with another "
-                        "header; use a new request_id"
+                        f"request_id {named!r} belongs to an upload with another header; use a new "
+                        "request_id"
                     )
                 upload = AnchorUpload(folder, self._sets, self._trash, header, self._reserve)
                 try:
@@ -205,26 +194,22 @@ class AnchorStore:
                         self._measure()
         finally:
             self._metrics.anchor_uploads.dec()
-
-    def forget(self, request_id: str) -> None:
-        """Drop what has arrived of an upload that will not go on; Aborted while a call has it."""
-        folder = self._folder(request_id)
-        with volume_space(), held(folder, f"upload {request_id!r} is in use by another call"):
-            discard(folder, self._trash)
+            if not named:
+                discard(folder, self._trash)
 
     def progress(self, request_id: str) -> tuple[int, StoredSet | None]:
         """Return an upload's first missing anchor, and the set once complete; or raise NotFound."""
         folder = self._folder(request_id)
         if not (folder / HEADER).exists():
             raise NotFound(f"no upload has request_id {request_id!r}; it may have lapsed")
-        digest = finished_digest(folder / DONE)
+        digest = finished_digest(folder)
         stored = read_stored(self._sets / digest) if digest else None
         if stored is not None:
             return stored.info.anchors, stored
         try:
-            return next_offset(folder / DATA), None
+            return arrived(folder / DATA)[0], None
         except FailedPrecondition:
-            if finished_digest(folder / DONE) != digest:  # it became a set at this moment
+            if finished_digest(folder) != digest:  # it became a set at this moment
                 return self.progress(request_id)
             return 0, None  # damaged: the upload will start again
 
@@ -238,15 +223,15 @@ class AnchorStore:
             expires = self.expire_time(stored)
             if expires is not None and expires < now and not in_use(stored.info.digest):
                 discard(self._sets / stored.info.digest, self._trash)
-        for folder in _folders(self._uploads):
+        for folder in self._uploads.glob("*"):
             self._lapse(folder, now)
-        for leftover in _folders(self._trash):
+        for leftover in self._trash.glob("*"):
             discard(leftover, self._trash)
         self._measure()
 
     def _lapse(self, folder: Path, now: float) -> None:
         try:
-            digest = finished_digest(folder / DONE)
+            digest = finished_digest(folder)
             if digest and (self._sets / digest).exists():
                 return  # the request id still names its set
             moved = max(path.stat().st_mtime for path in (folder, folder / DATA) if path.exists())
@@ -262,7 +247,7 @@ class AnchorStore:
 
     def _staged(self) -> Sequence[Path]:
         """Folders of unfinished uploads."""
-        return [folder for folder in _folders(self._uploads) if not (folder / DONE).exists()]
+        return [folder for folder in self._uploads.glob("*") if not (folder / DONE).exists()]
 
     def _measure(self) -> None:
         """Count the bytes of all sets and unfinished uploads, which reads the whole store."""
@@ -288,24 +273,9 @@ class AnchorStore:
         self._metrics.anchor_bytes.set(self._bytes)
 
 
-def _folders(path: Path) -> list[Path]:
-    """List what is in a folder; nothing when it is not there."""
-    try:
-        return list(path.iterdir())
-    except FileNotFoundError:
-        return []
-
-
 def _no_set(digest: str) -> NotFound:
     if digest == LATEST:
         return NotFound("there is no anchor set yet; upload one")
     return NotFound(
         f"no anchor set has digest {digest}; it may have expired: acpc list anchor-sets shows all"
     )
-
-
-def check_digest(digest: str, field: str = "digest") -> str:
-    """Return a digest that is one; InvalidArgument on ``field`` otherwise."""
-    if not _DIGEST.fullmatch(digest):
-        raise InvalidArgument(field, f"is {digest[:80]!r}; give 64 hexadecimal digits, lower case")
-    return digest

@@ -4,30 +4,22 @@ import errno
 import time
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc.contract import AnchorArrays, endpoints_at, from_json, to_json
+from acpc.contract import AnchorArray, AnchorArrays, endpoints_at, from_json, to_json
 from acpc.datasets import DrawnWindows
 
-from acpc_server.data.anchor_sets.files import discard, sync_folder, write_whole
-from acpc_server.data.anchor_sets.info import (
-    INFO,
-    SetInfo,
-    UploadHeader,
-    mark_used,
-    read_stored,
-)
+from acpc_server.data.anchor_sets.files import discard, sync_folder, write_text
+from acpc_server.data.anchor_sets.info import INFO, SetInfo, UploadHeader, read_stored
 from acpc_server.data.anchor_sets.shards import (
-    SMALL,
+    Layout,
     Packed,
-    ShardLayout,
     StoredAnchors,
-    next_offset,
-    read_small,
+    arrived,
+    join_small,
+    layout_of,
     shard_bytes,
-    shard_paths,
-    write_arrays,
     write_shard,
 )
 from acpc_server.data.anchors import DIGEST_BYTES, FRAMES, check_numbers
@@ -63,9 +55,7 @@ class AnchorUpload:
     next_offset: int = 0  # first anchor that has not arrived
     appended: int = 0  # anchors that this call brought
     finished: SetInfo | None = None
-    windows: int | None = None  # of the dataset that the anchors are drawn from
-    _bytes: int = 0
-    _layout: ShardLayout | None = None
+    _layout: Layout | None = None  # what the shards that have arrived share
 
     def __post_init__(self) -> None:
         self._data, self._done = self._folder / DATA, self._folder / DONE
@@ -73,151 +63,128 @@ class AnchorUpload:
 
     def _restore(self) -> None:
         """Continue with what an earlier call, or process, left."""
-        digest = finished_digest(self._done)
+        header, digest = self._header, finished_digest(self._folder)
         if digest and (self._data / INFO).exists():  # killed before the last rename
             self._publish(digest)
             return
-        stored = read_stored(self._sets / (digest or self._header.expected_digest or "-"))
-        sizes = ("anchors", "history", "horizon")
-        if stored is not None and all(
-            getattr(stored.info, size) == getattr(self._header, size) for size in sizes
-        ):
+        stored = read_stored(self._sets / (digest or header.expected_digest or "-"))
+        wanted = header.anchors, header.history, header.horizon
+        if stored and (stored.info.anchors, stored.info.history, stored.info.horizon) == wanted:
             self._conclude(stored.info)
             return
         self._done.unlink(missing_ok=True)  # of a set that was deleted since
-        try:
-            self._read_shards()
-        except FailedPrecondition:  # damaged on the disk
-            discard(self._data, self._trash)
-            self._read_shards()
-
-    def _read_shards(self) -> None:
         self._data.mkdir(exist_ok=True)
-        paths = shard_paths(self._data)
-        self._bytes = sum(path.stat().st_size for path in paths)
-        self._layout = None
-        self.next_offset = next_offset(self._data)
-        if paths:
-            self._layout = ShardLayout.read(paths[0])
+        try:
+            self.next_offset, self._layout = arrived(self._data)
+        except FailedPrecondition:  # damaged on the disk
+            self.restart()
 
     def append(
         self, shard: AnchorArrays, packed: Packed | None = None, *, own_trajectories: bool = False
     ) -> None:
-        """Store the next shard for good.
+        """Store the next shard for good; it has the history and horizon of the header.
 
         ``packed`` are its frames and extra arrays as zlib deflated them, by name. InvalidArgument:
-        it does not fit the header, or the shards before it. ResourceExhausted: over a quota, or
-        the volume is full; what has arrived is dropped.
+        it does not fit the shards before it. ResourceExhausted: over a quota, or the volume is
+        full; what has arrived is dropped.
         """
-        header = self._header
-        if (shard.history, shard.horizon) != (header.history, header.horizon):
-            raise InvalidArgument(
-                "frames.shape",
-                f"{shard.history + shard.horizon} frames an anchor, but the header's history and "
-                f"horizon are {header.history} and {header.horizon}",
-            )
-        left = header.anchors - self.next_offset
+        left = self._header.anchors - self.next_offset
         if len(shard) > left:
             raise InvalidArgument(
                 "frames.shape",
-                f"{len(shard)} anchors, but {left} are left of the header's {header.anchors}",
+                f"{len(shard)} anchors, but {left} are left of the header's {self._header.anchors}",
             )
-        layout = ShardLayout.of(shard, own_trajectories)
-        self._check_layout(shard, layout)
+        layout, packed = layout_of(shard, own_trajectories), packed or {}
+        if self._layout is None:
+            self._check_small(shard)
+        else:
+            _check_layout(layout, self._layout)
         try:
-            self._reserve(shard_bytes(shard, packed or {}))
-            written = write_shard(self._data, self.next_offset, shard, packed or {}, layout)
+            self._reserve(shard_bytes(shard, packed))
+            write_shard(self._data, self.next_offset, shard, packed, layout)
         except ResourceExhausted:
             self.restart()  # what does not fit must not take the space of others
             raise
-        self._bytes += written
+        self._layout = layout
         self.next_offset += len(shard)
         self.appended += len(shard)
 
-    def _check_layout(self, shard: AnchorArrays, layout: ShardLayout) -> None:
-        if self._layout is None:
-            one = sum(array.nbytes for array in shard.small.values()) // len(shard)
-            whole = (one + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
-            if whole > MAX_SMALL_BYTES:
-                raise ResourceExhausted(
-                    f"{self._header.anchors} anchors have {whole} bytes of actions and states; at "
-                    f"most {MAX_SMALL_BYTES} are kept, so upload fewer anchors",
-                    reason="ANCHOR_SET_TOO_LARGE",
-                )
-            self._layout = layout
-        first = self._layout
-        for field, found, wanted in zip(SHAPES, layout, first, strict=False):
-            if found != wanted:
-                raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
-        if layout.own_trajectories != first.own_trajectories:
-            raise InvalidArgument("trajectory_ids", "give them in every shard, or in none")
-        if layout.extras != first.extras:
-            ours, theirs = (
-                [f"{x.name} {list(x.shape)}" for x in of.extras] for of in (layout, first)
+    def _check_small(self, shard: AnchorArrays) -> None:
+        one = sum(array.nbytes for array in shard.small.values()) // len(shard)
+        whole = (one + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
+        if whole > MAX_SMALL_BYTES:
+            raise ResourceExhausted(
+                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
+                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
+                reason="ANCHOR_SET_TOO_LARGE",
             )
-            raise InvalidArgument("extras", f"are {ours}, but the first shard's are {theirs}")
 
     def restart(self) -> None:
         """Forget the shards that have arrived."""
-        if self.finished is None:
-            discard(self._data, self._trash)
-            self._restore()
+        discard(self._data, self._trash)
+        self._restore()
 
-    def finish(self) -> SetInfo:
+    def finish(self, windows: int | None = None) -> SetInfo:
         """Return the set, once all anchors have arrived; FailedPrecondition where some are missing.
 
-        A damaged file (FailedPrecondition) or another digest than expected (InvalidArgument) starts
-        the upload again.
+        ``windows`` are those of the dataset that they were drawn from. A damaged file
+        (FailedPrecondition) or another digest than expected (InvalidArgument) starts the upload
+        again.
         """
         if self.finished is not None:
             return self.finished
-        header = self._header
-        if self._layout is None or self.next_offset < header.anchors:
+        header, layout = self._header, self._layout
+        if layout is None or self.next_offset < header.anchors:
             raise FailedPrecondition(
                 f"only {self.next_offset} of {header.anchors} anchors have arrived; an upload "
                 "with a request_id may come in several streams",
                 reason="UPLOAD_INCOMPLETE",
             )
-        layout = self._layout
         try:
-            small = read_small(shard_paths(self._data), [x.name for x in layout.extras])
+            size = join_small(self._data, [name for name, *_ in layout[-1]])
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
-        size = self._bytes + write_arrays(self._data / SMALL, small)
-        frames = header.history + header.horizon, *layout.frame_size, 3
-        whole = StoredAnchors(self._data, header.history, frames, layout.extras)
+        info = self._info(layout, size, windows)
+        whole = StoredAnchors(self._data, info)
         digest = whole.digest
         if header.expected_digest not in ("", digest):
             self.restart()
             raise InvalidArgument(
                 "expected_digest", f"is {header.expected_digest}, but the content has {digest}"
             )
-        info = SetInfo(
-            digest=digest,
+        info = replace(
+            info, digest=digest, endpoints_digest=whole.endpoints_digest, extras=whole.extras
+        )
+        write_text(self._data / INFO, to_json(info))
+        write_text(self._done, digest)
+        return self._publish(digest)
+
+    def _info(self, layout: Layout, size: int, windows: int | None) -> SetInfo:
+        """Return what the set is, but for its digests."""
+        header, ((height, width), block_width, state_width, _, _, extras) = self._header, layout
+        return SetInfo(
+            digest="",
             anchors=header.anchors,
             history=header.history,
             horizon=header.horizon,
-            height=layout.frame_size[0],
-            width=layout.frame_size[1],
-            action_block_dim=layout.block_width,
-            state_dim=layout.state_width,
+            height=height,
+            width=width,
+            action_block_dim=block_width,
+            state_dim=state_width,
             size_bytes=size,
             create_time=time.time(),
             description=header.description,
             source=header.source,
-            endpoints_digest=whole.endpoints_digest,
-            extras=whole.extras,
+            extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
             owner=header.owner,
-            windows=self.windows,
+            windows=windows,
         )
-        write_whole(self._data / INFO, lambda file: file.write(to_json(info).encode()))
-        write_whole(self._done, lambda file: file.write(digest.encode()))
-        return self._publish(digest)
 
     def _publish(self, digest: str) -> SetInfo:
         target = self._sets / digest
         ours = from_json(SetInfo, (self._data / INFO).read_bytes()).endpoints_digest
+        self._sets.mkdir(parents=True, exist_ok=True)
         try:
             self._data.rename(target)
         except OSError as error:
@@ -237,41 +204,50 @@ class AnchorUpload:
         return self._conclude(stored.info)
 
     def _conclude(self, info: SetInfo) -> SetInfo:
-        if finished_digest(self._done) != info.digest:
-            write_whole(self._done, lambda file: file.write(info.digest.encode()))
+        if finished_digest(self._folder) != info.digest:
+            write_text(self._done, info.digest)
         discard(self._data, self._trash)  # what another upload brought before
-        mark_used(self._sets / info.digest)
+        read_stored(self._sets / info.digest, use=True)
         self.finished, self.next_offset = info, info.anchors
         return info
 
 
+def _check_layout(layout: Layout, first: Layout) -> None:
+    """Raise InvalidArgument for a shard that is not laid out as the first one is."""
+    for field, found, wanted in zip(SHAPES, layout, first, strict=False):
+        if found != wanted:
+            raise InvalidArgument(field, f"ends in {found}, but the first shard's in {wanted}")
+    if layout[-2] != first[-2]:
+        raise InvalidArgument("trajectory_ids", "give them in every shard, or in none")
+    if layout[-1] != first[-1]:
+        ours, theirs = ([f"{name} {shape}" for name, _, shape in x[-1]] for x in (layout, first))
+        raise InvalidArgument("extras", f"are {ours}, but the first shard's are {theirs}")
+
+
 def store_drawn(upload: AnchorUpload, drawn: DrawnWindows, check: Callable[[], None]) -> SetInfo:
-    """Fill an upload from an open dataset, a few anchors in memory at a time.
+    """Fill an unfinished upload from an open dataset, a few anchors in memory at a time.
 
     Shards of an earlier attempt are dropped, for the dataset may have been replaced since.
     ``check`` is called between shards and may raise. FailedPrecondition: damaged frames;
     ResourceExhausted: over a quota.
     """
     upload.restart()
-    upload.windows = drawn.windows
     anchors = drawn.anchors
     if sum(array.nbytes for array in anchors.small.values()) > MAX_SMALL_BYTES // 2:
         last = endpoints_at(anchors.small, 0)  # the last frame's alone
         anchors = AnchorArrays.of(anchors.history, {**anchors.arrays, **last})
     for shard in anchors.cuts():
-        if upload.finished is not None:
-            break
         check()
         check_numbers(shard)
         frames = shard.large[FRAMES]
         packed = zlib.compress(frames.data, ZLIB_LEVEL)
         upload.append(shard, {FRAMES: packed} if len(packed) < frames.nbytes else None)
-    return upload.finish()
+    return upload.finish(drawn.windows)
 
 
-def finished_digest(done: Path) -> str:
+def finished_digest(folder: Path) -> str:
     """Return the digest of the set that an upload became; empty while it has not, or if gone."""
     try:
-        return done.read_text()
+        return (folder / DONE).read_text()
     except FileNotFoundError:
         return ""
