@@ -145,19 +145,18 @@ EXTRAS: Rows = [
             ("proprio", FELT + np.float32(NAN), "values"),
         ))
     ),
-    ("no-values", {"values": Tensor()}, "values.dtype"),
+    ("no-values", {"values": Tensor()}, "values"),
     *(
         (f"shape-{'x'.join(map(str, shape[:9]))}", {"values": _sent(shape)}, field)
         for shape, field in (
-            (EXTENTS[:-1], "values.shape"), ([1] * 4000, "values.shape"),
-            ([3, *EXTENTS[1:]], "values.shape"),
+            (EXTENTS[:-1], "values.shape"), ([1] * 4000, "values"), ([3, *EXTENTS[1:]], "values"),
             ([4, 0, *EXTENTS[2:]], "values.shape"), ([4, -2, *EXTENTS[2:]], "values.shape"),
             ([4, 2**62, *EXTENTS[2:]], "values.shape"), ([4, 2**16, *EXTENTS[2:]], "values.shape"),
             ([4, 2, HISTORY + 1, *EXTENTS[3:]], "values.shape"), (EXTENTS, "values.data"),
         )
     ),
     ("dtype", {"values": _sent(EXTENTS, dtype=5)}, "values.dtype"),
-    ("dtype-unknown", {"values": _sent(EXTENTS, dtype=99)}, "values.dtype"),
+    ("dtype-unknown", {"values": _sent(EXTENTS, dtype=99)}, "values"),
     *(
         (f"data-{number}", {"compression": kind, "values": _sent(EXTENTS, data)}, "values.data")
         for number, (kind, data) in enumerate((

@@ -60,7 +60,12 @@ def read_shard(
     tensors = {name: sent.tensor for name, sent in large.items()} | small
     forms = {name: Form(DTYPES.get(x.dtype), tuple(x.shape)) for name, x in tensors.items()}
     left = MAX_SHARD_BYTES
+    anchors = forms["frames"].shape[:1]
     for name, sent in large.items():
+        dtype, shape = forms[name]
+        if name != "frames" and (dtype is None or shape[:1] != anchors):
+            wanted = f"uint8 or float32 with {anchors[0]} anchors first is needed"
+            raise InvalidArgument(sent.path, f"{list(shape[:8])} of dtype {dtype}, but {wanted}")
         with below(sent.path):
             check_array(name, forms[name], {"steps": header.history + header.horizon})
             left -= _size(sent.tensor)
