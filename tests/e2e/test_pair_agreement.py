@@ -11,8 +11,9 @@ from acpc_client.sync.client import AcpcClient
 from pair_reference import ReferencePair
 from served_world import ServedWorld
 
-# Float32 network against float64; the largest seen is printed and is near 1e-5.
-TOLERANCE = 1e-4
+# Float32 network against float64; the largest seen is printed and is near 1e-5. Latents are about
+# 8 long, so that float32 leaves a few millionths of any distance.
+TOLERANCE, FLOOR = 1e-4, 4e-6
 KINDS = [cls for kind, cls in GRADED.items() if kind != "jpeg"]
 SHIFTS: tuple[Perturbation, ...] = (
     *(parse(example(cls)) for cls in KINDS),
@@ -26,7 +27,7 @@ SEED, ANCHOR, DRAWS = 2**64 - 1, 17, 2
 
 
 def worst(answer: PairComparison, wanted: list[ReferencePair]) -> float:
-    """Largest relative error of every number of an answer; exact zeros must be zeros."""
+    """Largest relative error above the floor of rounding; exact zeros must be zeros."""
     found, expected = [], []
     for result, reference in zip(answer.results, wanted, strict=True):
         for values, side in ((found, result), (expected, reference)):
@@ -38,7 +39,8 @@ def worst(answer: PairComparison, wanted: list[ReferencePair]) -> float:
             expected += [reference.clean_error, reference.perturbed_error]
             assert drift.bound == pytest.approx(result.acpc, rel=1e-9)
             assert drift.drift == abs(drift.perturbed_error - drift.clean_error) <= drift.bound
-    gaps = [abs(a - b) / b if b else float(a != 0) for a, b in zip(found, expected, strict=True)]
+    pairs = zip(found, expected, strict=True)
+    gaps = [max(0.0, abs(a - b) - FLOOR) / b if b else float(a != 0) for a, b in pairs]
     assert all(np.isfinite(gaps))
     return max(gaps)
 
