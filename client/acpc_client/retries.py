@@ -1,7 +1,7 @@
-"""The one rule of trying again: what passes is tried again, at most a second apart, for a while.
+"""How often and how long what passes (``errors.passing``) is tried again, a second apart at most.
 
-The while is a number of attempts for calls, and seconds for jobs, whose server may be away.
-Decisions only; the callers do the I/O.
+A number of times for calls, and some seconds for jobs, whose server may be away. Decisions only;
+the callers do the I/O.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _log = logging.getLogger("acpc_client")
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How often calls are sent that fail with UNAVAILABLE, or are told when to come back.
+    """How often calls are sent whose errors pass.
 
     Waits double from 0.1 s to 1 s, with jitter, unless the server asks for more, and never outlast
     the deadline of the call.

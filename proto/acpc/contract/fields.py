@@ -116,10 +116,12 @@ def bounded(
     return field(default=default, metadata={"bounds": bounds, **more})
 
 
-def sized(default: object = MISSING, *, least: int = 0, most: int, **more: object) -> Any:
+def sized(
+    default: object = MISSING, *, least: int = 0, most: int, compare: bool = True, **more: object
+) -> Any:
     """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
     metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
-    return field(default=default, metadata=metadata)
+    return field(default=default, metadata=metadata, compare=compare)
 
 
 def seed_field() -> int:
