@@ -103,10 +103,11 @@ def small_jobs(world: JobWorld, url: str, jobs: int, count: int) -> dict[str, An
         names = [callers[seed % count].submit(small("", seed)).name for seed in range(jobs)]
         done = [callers[0].finished(name, 600) for name in names]
         wall = time.monotonic() - began
-        times = {event: hosts.times(event) for event in ("job_started", "job_ended")}
+        lines = [line for server in hosts.servers for line in server.log()]
     ids = [name.split("/")[1] for name in names]
     succeeded = sum(operation.WhichOneof("result") == "response" for operation in done)
-    once = all(times[event][job_id] == 1 for event in times for job_id in ids)
+    times = Counter((line["event"], line.get("job")) for line in lines)
+    once = all(times[event, x] == 1 for event in ("job_started", "job_ended") for x in ids)
     return {
         "hosts": count,
         "jobs": jobs,
