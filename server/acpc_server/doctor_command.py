@@ -14,7 +14,7 @@ from rich.table import Table
 
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.engine import choose_device, device_name, self_test, software
-from acpc_server.models import CheckpointLimits, check_model, load_checkpoint, serving_options
+from acpc_server.models import CheckpointLimits, check_model, load_served
 from acpc_server.settings import MEBIBYTE
 
 
@@ -76,8 +76,8 @@ def doctor(
 def _look_at(folder: Path, weights: str, max_mib: int, conformance: bool) -> None:
     """Print what a checkpoint is; exit code 1 when it breaks a promise."""
     limits, cpu = CheckpointLimits(weights_bytes=max_mib * MEBIBYTE), torch.device("cpu")
-    model = load_checkpoint(folder.parent, folder.name, weights, device=cpu, limits=limits)
-    card, serving = model.card, serving_options(folder.parent, folder.name, limits)
+    model, serving = load_served(folder.parent, folder.name, weights, device=cpu, limits=limits)
+    card = model.card
     table = Table(title=f"{folder.name}: the server accepts this checkpoint", show_header=False)
     for name, value in (
         ("family", card.family),

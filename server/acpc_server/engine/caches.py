@@ -25,9 +25,8 @@ from acpc_server.models import (
     is_unmoved,
     list_checkpoints,
     list_others,
-    load_checkpoint,
+    load_served,
     read_content,
-    serving_options,
 )
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import DEFAULT_SERVING, ServingOptions
@@ -205,10 +204,9 @@ class CheckpointCache:
 
     def _load(self, stored: CheckpointEntry) -> CachedCheckpoint:
         started, key = time.perf_counter(), (stored.name, stored.weights)
-        model = load_checkpoint(
+        model, serving = load_served(
             self._root, stored.name, stored.weights, device=self._device, limits=self._limits
         )
-        serving = serving_options(self._root, stored.name, self._limits)
         self.metrics.checkpoint_load.observe(time.perf_counter() - started)
         loaded = CachedCheckpoint(stored.name, stored.weights, model, stored, serving)
         with self._lock:

@@ -150,6 +150,8 @@ class DeviceOwner:
                 return answer
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             short = isinstance(error, torch.OutOfMemoryError) or shortage(error) is not None
+            if short:
+                self.graphs.drop()  # each holds memory that only it may use
             if rows == 1 or not short:
                 raise
             log.warning("device_out_of_memory", rows=rows)

@@ -20,6 +20,7 @@ from acpc_server.errors import (
     FailedPrecondition,
     InvalidArgument,
     NotFound,
+    shortage,
 )
 from acpc_server.importing.sources import CONFIGS, SUFFIXES, Run, find_run
 from acpc_server.models import DEFAULT_LIMITS
@@ -57,6 +58,8 @@ def _hub(repo: str) -> Iterator[Any]:
         problem = f"{repo} does not exist on the Hub, or is private, which HF_TOKEN opens"
         raise NotFound(problem) from None
     except Exception as error:  # noqa: BLE001 - its HTTP client differs by release
+        if (short := shortage(error)) is not None:  # as a full disk
+            raise short from None
         why = (str(error) or type(error).__name__).strip().partition("\n")[0]
         problem = f"the Hub ({client.endpoint}) did not give {repo}: {why}"
         raise FailedPrecondition(problem, reason="HUB_UNAVAILABLE") from None

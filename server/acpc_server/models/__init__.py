@@ -35,7 +35,7 @@ from acpc_server.models.jepa_model import (
     Weights,
     predict_step,
 )
-from acpc_server.models.loader import load_checkpoint, read_content, serving_options
+from acpc_server.models.loader import load_checkpoint, load_served, read_content
 from acpc_server.models.others import one_file_command
 from acpc_server.models.parts import FAMILY_OF_TARGET, VIT_SIZES
 from acpc_server.models.rollout import forward_derivatives, rollout, rollout_pool

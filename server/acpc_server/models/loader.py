@@ -93,13 +93,25 @@ def load_checkpoint(
     UnsafeCheckpoint: The content is broken, unknown, too large or unsafe; names the key;
     FailedPrecondition: An installed plug-in family does not load.
     """
+    return load_served(root, name, weights, device=device, limits=limits)[0]
+
+
+def load_served(
+    root: Path,
+    name: str,
+    weights: str = "",
+    *,
+    device: torch.device,
+    limits: CheckpointLimits = DEFAULT_LIMITS,
+) -> tuple[FrozenWorldModel, ServingOptions]:
+    """As :func:`load_checkpoint`, with how the checkpoint is served."""
     with open_folder(root, name) as folder:
         check_config(folder, name)
         config = read_config(read_file(folder, CONFIG_NAME, limits.config_bytes))
         family = _find_family(config)  # before the weights are read
         filename = choose_weights(folder, name, weights)
         data = read_file(folder, filename, limits.weights_bytes, check_container)
-        options, _ = _read_options(folder, limits)
+        options, serving = _read_options(folder, limits)
     backbone = _read_backbone(root, options.get("backbone"), limits)
     state = StateReader(filename, data, config, options, backbone)
     model = family.build(config, state, device=device, limits=limits)
@@ -110,15 +122,7 @@ def load_checkpoint(
             f"frames of {size} pixels and {tokens} patches in the predictor's window; the server "
             f"takes up to {MAX_IMAGE_SIZE} and {MAX_WINDOW_TOKENS}",
         )
-    return model
-
-
-def serving_options(
-    root: Path, name: str, limits: CheckpointLimits = DEFAULT_LIMITS
-) -> ServingOptions:
-    """Read how a checkpoint is served; raises as :func:`load_checkpoint`."""
-    with open_folder(root, name) as folder:
-        return _read_options(folder, limits)[1]
+    return model, serving
 
 
 def _read_options(folder: int, limits: CheckpointLimits) -> tuple[JsonObject, ServingOptions]:

@@ -12,6 +12,7 @@ from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient, DeviceContext, graphs
 from acpc_server.engine.accelerator import WARM_UP, Compute, DeviceGraphs, capture
 from acpc_server.engine.graphs import AFTER, Graphs
+from acpc_server.engine.owner import DeviceCall
 from acpc_server.engine.programs import StepPrograms, pays, private_folder, program_key, spec_of
 from acpc_server.models import Form, FrozenJepa, JepaRollout, predict_step, sample_model
 from acpc_server.observe import Metrics
@@ -212,6 +213,26 @@ def test_frames_and_pools_of_one_request_are_captured_and_no_others(
     assert device.captured == captured and device.replayed == 2 * captured
     assert (context.program == "graph") is bool(captured)
     assert torch.equal(latents, model.encode(frames)) and ends.shape == (1, 5, 2, 16)
+
+
+def test_where_memory_runs_out_graphs_give_theirs_back_and_come_again(model: FrozenJepa) -> None:
+    device, context, frames = Graphed(), DeviceContext(), torch.randn(1, 3, 28, 28)
+    engine = DeviceClient(CPU, device.metrics)
+    engine.owner.graphs = device.graphs
+
+    def full(_: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError
+
+    try:
+        for captured in (1, 2):
+            for _ in range(AFTER + 1):
+                engine.encode(model, frames, context, FP32)
+            assert (device.captured, device.value("acpc_graphs")) == (captured, 1)
+            with pytest.raises(torch.OutOfMemoryError):
+                engine.owner.compute(DeviceCall("encode", FP32, 1.0, context), full, frames)
+            assert device.value("acpc_graphs") == 0
+    finally:
+        engine.close()
 
 
 def broken(_: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """``acpc-server import hf:``: a checkpoint of a Hub that a local server plays."""
 
+import errno
 import hashlib
 import http.server
 import json
@@ -10,11 +11,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import processes
 import pytest
 import torch
 from acpc_server.cli import app
-from acpc_server.errors import AcpcError, InvalidArgument
+from acpc_server.errors import AcpcError, HostShortage, InvalidArgument
 from acpc_server.models import list_checkpoints, list_others, load_checkpoint
 from public_checkpoint import write_checkpoint
 from typer.testing import CliRunner
@@ -194,6 +196,17 @@ def test_what_was_downloaded_is_kept_until_it_is_imported(
     hub.withheld, hub.cut_after = "", 0
     pull("hf:someone/wm", root / "new")
     assert [x.name for x in root.iterdir()] == ["new"]
+
+
+def test_a_full_disk_is_not_the_hub_s_fault(
+    hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "hf_hub_download", full)
+    with pytest.raises(HostShortage, match="disk space"):
+        pull("hf:someone/wm", tmp_path / "new")
 
 
 def test_one_of_several_weights_is_chosen_by_name(hub: Hub, tmp_path: Path) -> None:

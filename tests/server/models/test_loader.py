@@ -15,7 +15,7 @@ from acpc_server.models import (
     list_checkpoints,
     list_others,
     load_checkpoint,
-    serving_options,
+    load_served,
 )
 from acpc_server.models.folder import find_checkpoint
 from acpc_server.scheduling import ServingOptions
@@ -190,10 +190,11 @@ def test_digest_ignores_the_container_and_the_order_of_keys(tmp_path: Path) -> N
 def test_how_a_checkpoint_is_served_is_read_and_is_no_part_of_its_digests(tmp_path: Path) -> None:
     folder = write_checkpoint(tmp_path / "run")
     known = card(tmp_path)
-    assert serving_options(tmp_path, "run") == ServingOptions()
+    assert load_served(tmp_path, "run", device=CPU)[1] == ServingOptions()
     (folder / "acpc.json").write_text('{"serving": {"batch_delay_seconds": 0}}')
     assert card(tmp_path) == known
-    assert serving_options(tmp_path, "run") == ServingOptions(batch_delay_seconds=0)
+    served = load_served(tmp_path, "run", device=CPU)[1]
+    assert served == ServingOptions(batch_delay_seconds=0)
 
 
 @pytest.mark.parametrize(
@@ -208,9 +209,8 @@ def test_how_a_checkpoint_is_served_is_read_and_is_no_part_of_its_digests(tmp_pa
 )
 def test_a_bad_serving_option_is_named(tmp_path: Path, serving: str, words: str) -> None:
     (write_checkpoint(tmp_path / "run") / "acpc.json").write_text(f'{{"serving": {serving}}}')
-    for read in (card, lambda root: serving_options(root, "run")):
-        with pytest.raises(UnsafeCheckpoint, match=rf"acpc\.json: serving{words}"):
-            read(tmp_path)
+    with pytest.raises(UnsafeCheckpoint, match=rf"acpc\.json: serving{words}"):
+        card(tmp_path)
 
 
 def test_one_model_has_one_digest_whatever_files_hold_it(tmp_path: Path) -> None:
