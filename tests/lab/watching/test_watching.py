@@ -392,6 +392,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
 
 
 def test_a_full_disk_is_waited_for(at: Scene, full: threading.Event) -> None:
+    """A listener is told again of what could not be written down."""
     with at.going_on(at.make()):
         at.write("a")
         wait_until(lambda: len(at.told) == 1)
@@ -400,7 +401,7 @@ def test_a_full_disk_is_waited_for(at: Scene, full: threading.Event) -> None:
         wait_until(lambda: at.trouble)
         assert "No space left on device; jobs go on at the server" in at.trouble[0]
         full.clear()
-        wait_until(lambda: len(at.told) == 2)
+        wait_until(lambda: {name for name, *_ in at.seen} == {"a", "b"})
     assert len(at.party.jobs) == 2
 
 
