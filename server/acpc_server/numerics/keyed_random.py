@@ -4,8 +4,8 @@ The sha256 of a domain, a few integers and a name is the key. So the numbers are
 process, thread count, batch layout and order. Perturbations draw theirs where the frames are, from
 Philox4x64-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC 2011); pools and
 probes, which are small, come from NumPy's SFC64 on the host. On a CPU the words of Philox are
-NumPy's, in 3.6 ns each; elsewhere they are computed by integer tensor operations, which wrap around
-2**64 as the generator wants. A word is an int64 with the bits of the unsigned word.
+NumPy's, in 3.6 ns each; a GPU computes them by a kernel of their own, as each of the generator's
+hundred operations would be a launch. A word is an int64 with the bits of the unsigned word.
 
 Torch's own CPU normals change with the vector instructions of the machine. NumPy promises the raw
 stream of a bit generator for ever but may, with notice, change how normals are made of it; a test
@@ -14,7 +14,8 @@ compares them with a written-out generator and ziggurat, so such a change cannot
 
 import hashlib
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 
 import numpy as np
 import torch
@@ -25,11 +26,6 @@ from acpc_server.errors import InvalidArgument
 
 Key = tuple[int, int, int, int]
 """Four uint64: the two key words, and the upper two of the four counter words."""
-
-_ROUNDS = 10
-_HALF = 2**32 - 1
-_MULTIPLIERS = (0xCA5A826395121157, 0xD2E7470EE14C6C93)  # of words 2 and 0
-_KEY_STEPS = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 
 
 def key_words(domain: bytes, numbers: Mapping[str, int], name: str = "") -> Key:
@@ -73,38 +69,45 @@ def host_philox(key: Key, *, first: int = 1, stream: int = 0) -> np.random.Philo
 def philox_words(
     keys: Sequence[Key], first: int, blocks: int, device: torch.device
 ) -> Int64[Tensor, "keys words"]:
-    """Compute the words of blocks from ``first`` on, four a block, for every key; nothing waits."""
-    bits = _sent([word for key in keys for word in key], device).view(-1, 4, 1)
-    key, last = bits[:, :2], bits[:, 2:]  # key words, upper two counter words: (keys, 2, 1)
-    factor, step = (_sent(words, device).view(2, 1) for words in (_MULTIPLIERS, _KEY_STEPS))
-    factors = factor, factor & _HALF, _high(factor)  # and its halves
-    counter = torch.arange(first, first + blocks, device=device).expand(len(keys), 1, -1)
-    even = torch.cat((counter, last[:, :1].expand_as(counter)), dim=1)  # words 0, 2 of a block
-    odd = torch.cat((torch.zeros_like(last[:, :1]), last[:, 1:]), dim=1)  # words 1, 3
-    for _ in range(_ROUNDS):
-        high, low = _multiplied(even.flip(1), *factors)
-        even, odd, key = high ^ odd ^ key, low, key + step
-    return torch.stack((even, odd), dim=2).flatten(1, 2).transpose(1, 2).flatten(1)
+    """Compute the words of blocks from ``first`` on, four a block, for every key, on a GPU.
+
+    A key is one launch, and its words are arguments of the kernel: nothing waits.
+    """
+    counter = torch.arange(first, first + blocks, device=device)
+    words = [w for key in keys for w in _philox()(counter, **_arguments(key))]
+    return torch.stack(words).view(len(keys), 4, blocks).transpose(1, 2).flatten(1)
 
 
-def _sent(words: Sequence[int], device: torch.device) -> Int64[Tensor, "words"]:
-    """Bring words to a device as arguments of kernels: no copy to wait for."""
-    there = torch.empty(len(words), dtype=torch.int64, device=device)
-    for place, word in zip(there, words, strict=True):
-        place.fill_(word - 2**64 if word >= 2**63 else word)
-    return there
+# One block for each element of a tensor of first counter words; the second is 0.
+PHILOX = """template <typename T>
+void philox(T block, T key0, T key1, T c2, T c3, T& w0, T& w1, T& w2, T& w3) {
+  unsigned long long a = block, b = 0, c = c2, d = c3, k0 = key0, k1 = key1;
+  for (int round = 0; round < 10; round++) {
+    const unsigned long long high = __umul64hi(0xD2E7470EE14C6C93ull, a);
+    const unsigned long long other = __umul64hi(0xCA5A826395121157ull, c);
+    const unsigned long long low = a * 0xD2E7470EE14C6C93ull;
+    a = other ^ b ^ k0;
+    b = c * 0xCA5A826395121157ull;
+    c = high ^ d ^ k1;
+    d = low;
+    k0 += 0x9E3779B97F4A7C15ull;
+    k1 += 0xBB67AE8584CAA73Bull;
+  }
+  w0 = a; w1 = b; w2 = c; w3 = d;
+}"""
 
 
-def _multiplied(
-    words: Tensor, factor: Tensor, lower: Tensor, upper: Tensor
-) -> tuple[Tensor, Tensor]:
-    """Multiply to 128 bits, by 32-bit halves; return the upper and lower word."""
-    w_low, w_high = words & _HALF, _high(words)
-    middle = w_high * lower + _high(w_low * lower)  # below 2**64: no carry is lost
-    other = w_low * upper + (middle & _HALF)
-    return w_high * upper + _high(middle) + _high(other), words * factor
+@cache
+def _philox() -> Callable[..., list[Tensor]]:
+    """Return the kernel, which torch compiles with the runtime compiler of CUDA or ROCm."""
+    words = dict.fromkeys(("key0", "key1", "c2", "c3"), 0)
+    made: Callable[..., list[Tensor]] = torch.cuda.jiterator._create_multi_output_jit_fn(  # noqa: SLF001 - it has no other name
+        PHILOX, 4, **words
+    )
+    return made
 
 
-def _high(words: Tensor) -> Tensor:
-    """Return the upper half of each word; the shift of a signed integer keeps its sign."""
-    return (words >> 32) & _HALF
+def _arguments(key: Key) -> dict[str, int]:
+    """Return the words of a key as arguments: int64 with the bits of the unsigned words."""
+    signed = [word - 2**64 if word >= 2**63 else word for word in key]
+    return dict(zip(("key0", "key1", "c2", "c3"), signed, strict=True))

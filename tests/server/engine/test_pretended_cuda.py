@@ -55,10 +55,15 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> Iterator[DeviceClient]:
 context = DeviceContext
 
 
-def send_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have the table of the normals on the device: a process sends it once."""
+def can_draw(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the table of the normals on the device, and words of the generator's kernel."""
     table = torch.empty(2, 2**15 + 1, device=CUDA).unbind()
     monkeypatch.setattr("acpc_server.numerics.normals._table_on", lambda _: table)
+
+    def words(counter: Tensor, **_: int) -> list[Tensor]:
+        return [counter.clone() for _ in range(4)]
+
+    monkeypatch.setattr("acpc_server.numerics.keyed_random._philox", lambda: words)
 
 
 def patches(root: Path) -> FrozenJepa:
@@ -122,7 +127,7 @@ def test_a_pool_at_paper_size_is_few_operations(
     if drawn:
         views = PerturbationSet((GaussianNoise(sigma=0.1),), 5, 1, 2)
     with pretended_cuda() as watch:
-        send_table(monkeypatch)
+        can_draw(monkeypatch)
         there = on_pretended(loaded)
         watch.writing = 0
         encoder, mode = HistoryEncoder(engine, max_frames=100), NumericMode.FP32
@@ -161,7 +166,7 @@ def test_views_are_drawn_and_encoded_without_the_host(
     views = PerturbationSet(KINDS, 4, 1, 2)
     count = len(distinct_views(views))
     with pretended_cuda() as watch:
-        send_table(monkeypatch)
+        can_draw(monkeypatch)
         there = on_pretended(model)
         encoder = HistoryEncoder(engine, max_frames=100)
         asked = encoder.sources(there, history, views, None, NumericMode.FP32)

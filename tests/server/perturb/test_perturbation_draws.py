@@ -1,10 +1,13 @@
 """A draw depends on its key alone, and its numbers are what the documentation says."""
 
+import ctypes
 import hashlib
 import itertools
+import shutil
 import struct
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from statistics import NormalDist
 
 import numpy as np
@@ -12,8 +15,10 @@ import processes
 import pytest
 import torch
 from acpc.contract import KINDS, VisualChange, example, parse
-from acpc_server.numerics import normals_from, philox_words
+from acpc_server.numerics import normals_from
+from acpc_server.numerics.keyed_random import PHILOX
 from acpc_server.perturb import DrawKey, Draws, perturb_frames, perturb_histories
+from programs import required
 
 MASK = 2**64 - 1
 CPU = torch.device("cpu")
@@ -62,13 +67,31 @@ def test_the_written_out_generator_gives_the_known_answers(vector: str) -> None:
     assert philox(words[:4], words[4:6]) == words[6:]
 
 
-def test_words_of_a_device_are_the_generators() -> None:
-    """The tensor operations of a device, run here; and a carry out of every half."""
-    keys = [(1, 2, 3, 4), (MASK, 2**63, MASK, 2**32 - 1), (0, 0, 0, 0)]
-    found = philox_words(keys, 2**32 - 2, 6, CPU).numpy().view(np.uint64)
-    for row, (k0, k1, c2, c3) in zip(found, keys, strict=True):
-        blocks = (philox((2**32 - 2 + b, 0, c2, c3), (k0, k1)) for b in range(6))
-        assert row.tolist() == [word for block in blocks for word in block]
+# What the runtime compiler of a GPU has, for the compiler of a processor.
+HOST = """
+typedef unsigned long long word;
+inline word __umul64hi(word a, word b) { return (word)(((unsigned __int128)a * b) >> 64); }
+%s
+extern "C" void words(long long first, int blocks, const long long* key, long long* out) {
+  for (int i = 0; i < blocks; i++, out += 4)
+    philox<long long>(first + i, key[0], key[1], key[2], key[3], out[0], out[1], out[2], out[3]);
+}
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(shutil.which("g++") is None and not required("g++"), reason="no g++")
+def test_a_devices_kernel_computes_the_generator(tmp_path: Path) -> None:
+    """Compiled for a processor; with a carry out of every half."""
+    (tmp_path / "words.cpp").write_text(HOST % PHILOX)
+    processes.run(["g++", "-O1", "-shared", "-fPIC", "-o", "words.so", "words.cpp"], cwd=tmp_path)
+    library = ctypes.CDLL(str(tmp_path / "words.so"))
+    blocks, first = 6, 2**32 - 2
+    for key in [(1, 2, 3, 4), (MASK, 2**63, MASK, 2**32 - 1), (0, 0, 0, 0)]:
+        found = (ctypes.c_uint64 * (4 * blocks))()
+        library.words(ctypes.c_longlong(first), blocks, (ctypes.c_uint64 * 4)(*key), found)
+        wanted = (philox((first + b, 0, *key[2:]), key[:2]) for b in range(blocks))
+        assert [*found] == [word for block in wanted for word in block]
 
 
 def halves_of(words: Iterator[int], count: int) -> list[int]:
@@ -112,16 +135,10 @@ def test_normals_are_these_bits_on_every_machine() -> None:
 GOLDEN = "37071ba7cb6d7d0099d6c7c311c0307de133cbfd30e1aa8de0643ae72cbe8e95"
 
 
-def test_a_host_and_a_device_make_the_same_bits() -> None:
-    """What a device computes in tensor operations, run here for several views at once."""
+def test_views_together_have_the_bits_of_each_alone() -> None:
     keys = [DrawKey(1, anchor, draw) for anchor in range(2) for draw in range(2)]
     shape, together = (3, 5, 7), Draws("gaussian_noise", keys, CPU)
-    told = [key_words("gaussian_noise", key.seed, key.anchor, key.draw) for key in keys]
-    words = philox_words(told, 1, 14, CPU).view(torch.int32)[:, :105]
-    pretended = normals_from(words.flatten()).view(4, *shape)
-    found = together.normals((12, 5, 7)).view(4, *shape)
-    assert torch.equal(found, pretended)
-    for view, key in zip(found, keys, strict=True):
+    for view, key in zip(together.normals((12, 5, 7)).view(4, *shape), keys, strict=True):
         assert torch.equal(view, Draws("gaussian_noise", [key], CPU).normals(shape))
 
 
