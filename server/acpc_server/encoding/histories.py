@@ -177,11 +177,48 @@ class HistoryEncoder:
 
         Raises as :meth:`encode`, and what that returns.
         """
-        calls = f"{type(context).__name__}{context.priority}"
-        (encoded,) = self.encode(model, [sources], context, mode, calls)
+        (encoded,) = self.encode(model, [sources], context, mode, self._calls(context))
         if isinstance(encoded, AcpcError):
             raise encoded
         return encoded
+
+    def recall(self, sources: HistorySources, context: RequestContext) -> Tensor | None:
+        """Return what :meth:`HistorySources.joined` gave of a request that was encoded alone."""
+        return self._engine.latents.get(f"{self._calls(context)}:{sources.key}")
+
+    def keep(self, sources: HistorySources, context: RequestContext, joined: Tensor) -> None:
+        """Keep latents for :meth:`recall`, and for a request that is encoded alone."""
+        self._engine.latents.put(f"{self._calls(context)}:{sources.key}", joined)
+
+    def inputs(
+        self,
+        model: FrozenWorldModel,
+        sources: HistorySources,
+        context: RequestContext,
+        mode: NumericMode,
+    ) -> tuple[Tensor, Tensor] | None:
+        """Make model input of all frames of a request, and find the views that changed nothing.
+
+        (n, 3, height, width) and bool (views,), on the device. None for what has to be encoded in
+        parts: views that are the same, too many frames for a call, or one that cannot be drawn.
+        """
+        each, views = sources.all, sources.views
+        count = self.frames_per_call(model, sources.clean.pixels)
+        if len(each) != 1 + len(views) + len(sources.extra) or sources.frames > count:
+            return None
+        dtype, device = latent_dtype(mode), self._engine.device
+        with self._engine.drawing(drawing_of(each, model.card), context) as turn:
+            made, drawn, same = make_inputs(each, model.card, dtype, device, turn)
+        inputs = [x for x in made.values() if isinstance(x, Tensor)]
+        if len(inputs) < len(each) or (drawn and drawn != views):
+            return None
+        if not drawn:
+            same = torch.zeros(len(views), dtype=torch.bool, device=device)
+        return torch.cat([made[x] for x in each]), same
+
+    def _calls(self, context: RequestContext) -> str:
+        """Name the device calls of requests that are encoded alone; others have other bits."""
+        return f"{type(context).__name__}{context.priority}"
 
     def _fresh(
         self,

@@ -1,8 +1,9 @@
-"""Encodes and rolls out by graphs that the device has captured, where a shape comes often.
+"""Computes by graphs that the device has captured, where a shape comes often.
 
-A planner sends the same shapes thousands of times, and what is captured is one launch instead of
-hundreds. A graph is compared once with the eager answer to other inputs than it was captured with,
-and then trusted; one that differs is never used, nor captured again.
+A planner sends the same shapes thousands of times, a job one for every shard, and what is captured
+is one launch instead of hundreds. A graph is compared once with the eager answer to other inputs
+than it was captured with, and then trusted; one that differs is never used, nor captured again. A
+job's must be equal to the bit, so that its bytes do not depend on what was captured before.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from acpc_server.engine.accelerator import (
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
-# Calls of a shape before it is captured.
-AFTER = 8
+# Calls of a shape before it is captured; a job sends fewer, and a capture costs it two of them.
+AFTER, AFTER_OF_JOB = 8, 2
 # A graph holds memory of the device, and the weights that it reads; a pool takes two.
 MAX_GRAPHS = 16
 # Shapes whose calls are counted.
@@ -53,7 +54,7 @@ class Graphs:
         self,
         device: torch.device,
         metrics: Metrics,
-        make: Callable[[Compute, tuple[Tensor, ...]], Compute] | None = None,
+        make: Callable[[Compute, tuple[Tensor, ...], bool], Compute] | None = None,
     ) -> None:
         self._make = make or (None if device.type == "cpu" else capture)
         self._metrics = metrics
@@ -61,15 +62,22 @@ class Graphs:
         self.wanted = self._make is not None
         self.replayed = False  # whether a graph gave the last answer
 
-    def compute(self, eager: Compute, what: Hashable, mode: NumericMode, *inputs: Tensor) -> Tensor:
+    def compute(
+        self,
+        eager: Compute,
+        what: Hashable,
+        mode: NumericMode,
+        *inputs: Tensor,
+        exact: bool = False,
+    ) -> Tensor:
         """Return ``eager(*inputs)`` on the CPU; ``what`` names it and its model. Raises as it does.
 
-        Float64, which seldom comes often, is computed eagerly.
+        With ``exact`` to the bit. Float64, which seldom comes often, is computed eagerly.
         """
         self.replayed = False
         if self._make is None or mode is NumericMode.FP64:
             return to_host(eager(*inputs))
-        key = (what, mode, *((tuple(x.shape), x.dtype) for x in inputs))
+        key = (what, mode, exact, *((tuple(x.shape), x.dtype) for x in inputs))
         shape = self._shapes.setdefault(key, _Shape())
         self._shapes.move_to_end(key)
         inputs = tuple(x.contiguous() for x in inputs)  # a graph is made for one layout
@@ -80,9 +88,11 @@ class Graphs:
         shape.calls += 1
         try:
             if shape.graph is not None:
-                self._judge(shape, to_host(shape.graph(*inputs)), answer, mode)
-            elif shape.calls == AFTER:
-                shape.graph = self._make(eager, tuple(x.detach().clone() for x in inputs))
+                allowed = 0.0 if exact else TOLERANCES.get(mode, TOLERANCE)
+                self._judge(shape, to_host(shape.graph(*inputs)), answer, allowed)
+            elif shape.calls == (AFTER_OF_JOB if exact else AFTER):
+                given = tuple(x.detach().clone() for x in inputs)
+                shape.graph = self._make(eager, given, exact)
         except RuntimeError as error:
             if accelerator_failed(error):
                 raise
@@ -101,9 +111,12 @@ class Graphs:
         self._shapes.clear()
         self._metrics.graphs.set(0)
 
-    def _judge(self, shape: _Shape, found: Tensor, wanted: Tensor, mode: NumericMode) -> None:
-        difference = float((found - wanted).abs().max() / wanted.abs().max().clamp(min=1e-30))
-        shape.trusted = difference <= TOLERANCES.get(mode, TOLERANCE)  # NaN is not
+    def _judge(self, shape: _Shape, found: Tensor, wanted: Tensor, allowed: float) -> None:
+        # A margin may be infinite, and so is its equal.
+        apart = torch.where(found == wanted, 0.0, (found - wanted).abs()).max()
+        largest = wanted.abs().nan_to_num(posinf=0.0).max()
+        difference = float(apart / largest.clamp(min=1e-30))
+        shape.trusted = difference <= allowed  # NaN is not
         if shape.trusted:
             log.info("graph_captured", difference=difference)
         else:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Sequence
 from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple
@@ -162,8 +162,9 @@ class DeviceOwner:
     def encode(self, model: FrozenWorldModel, call: DeviceCall, frames: Tensor) -> Tensor:
         """Encode normalised frames (n, 3, height, width); return (n, dim)."""
         encode = self.for_mode(model, call.mode).encode
-        found = self._captured(model, call, encode, frames)
-        return to_host(encode(frames)) if found is None else found
+        if self.captures(model, call):
+            return self._by_graph(model, call, encode, frames)
+        return to_host(encode(frames))
 
     def pool(
         self,
@@ -184,6 +185,31 @@ class DeviceOwner:
         """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
         return self._rolled(model, call, rollout, len(histories), histories, blocks)
 
+    def captured(
+        self,
+        model: FrozenWorldModel,
+        call: DeviceCall,
+        what: Hashable,
+        compute: Callable[..., Tensor],
+        there: Sequence[Tensor],
+        *sent: Tensor,
+    ) -> Tensor | None:
+        """Compute a request by one graph, or until there is one eagerly, all on the device.
+
+        ``compute``, which ``what`` names beside the call, takes what is ``there``, and float32
+        tensors of the host, which are ``sent`` in one copy. None where memory is short.
+        """
+        self._modes.require(call.mode)
+        try:
+            with arithmetic(call.mode, self._device):
+                inputs = *there, *to_device(self._device, torch.float32, *sent)
+                return self._by_graph(model, call, compute, *inputs, what=what)
+        except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
+            if not isinstance(error, torch.OutOfMemoryError) and shortage(error) is None:
+                raise
+            self.graphs.drop()
+            return None
+
     def _rolled(
         self,
         model: FrozenWorldModel,
@@ -193,31 +219,37 @@ class DeviceOwner:
         *inputs: Tensor,
     ) -> Tensor:
         compute = partial(roll, self.for_mode(model, call.mode))
-        if (found := self._captured(model, call, compute, *inputs)) is not None:
-            return found
+        if self.captures(model, call):
+            return self._by_graph(model, call, compute, *inputs)
         with self._programs.serve(model, call.mode, call.context, rows):
             return to_host(compute(*inputs))  # before it is widened: halves what bf16 takes
 
-    def _captured(
+    def captures(self, model: FrozenWorldModel, call: DeviceCall) -> bool:
+        """Whether a graph is wanted: of one request's call, or of a job's rollouts.
+
+        A plug-in's model may keep things from one call to the next, what shares a call is of
+        another size each time, and a job's frames occupy the device for longer than launches take.
+        """
+        context = call.context
+        if not self.graphs.wanted or not isinstance(model, FrozenNetwork):
+            return False
+        if context.priority is not Priority.INTERACTIVE:
+            return call.primitive == "rollout"
+        return not isinstance(context, DeviceContext) or context.alone
+
+    def _by_graph(
         self,
         model: FrozenWorldModel,
         call: DeviceCall,
         compute: Callable[..., Tensor],
         *inputs: Tensor,
-    ) -> Tensor | None:
-        """Compute by a captured graph, or until there is one eagerly; None where none is wanted.
-
-        A job's bytes must not depend on what came before, a plug-in's model may keep things from
-        one call to the next, and what shares a call is of another size each time.
-        """
-        context = call.context
-        wanted = self.graphs.wanted and isinstance(model, FrozenNetwork)
-        alone = not isinstance(context, DeviceContext) or context.alone
-        if not wanted or not alone or context.priority is not Priority.INTERACTIVE:
-            return None
-        what = call.primitive, model.card.digest
-        found = self.graphs.compute(compute, what, call.mode, *inputs)
-        context.program = GRAPH if self.graphs.replayed else context.program or ""
+        what: Hashable = None,
+    ) -> Tensor:
+        context, named = call.context, (call.primitive, model.card.digest, what)
+        job = context.priority is not Priority.INTERACTIVE
+        found = self.graphs.compute(compute, named, call.mode, *inputs, exact=job)
+        if not job:
+            context.program = GRAPH if self.graphs.replayed else context.program or ""
         return found
 
     def for_mode(self, model: FrozenWorldModel, mode: NumericMode) -> FrozenWorldModel:

@@ -20,7 +20,12 @@ PIXELS = {
     (ACCELERATOR, INTERACTIVE): 256 * 224 * 224,
     (ACCELERATOR, JOB): 128 * 224 * 224,
 }
-FRAMES = {INTERACTIVE: 512, JOB: 52}
+FRAMES = {
+    (CPU, INTERACTIVE): 512,
+    (CPU, JOB): 52,
+    (ACCELERATOR, INTERACTIVE): 512,
+    (ACCELERATOR, JOB): 512,
+}
 # Parameters x tokens of one encoder call of a job. Two cores take about a tenth of a second for
 # 1.8e10: four frames of 224 pixels in a model of 18 million parameters.
 ENCODING_WORK = {CPU: 2e10, ACCELERATOR: 2e12}
@@ -54,7 +59,7 @@ def frames_per_call(
 ) -> int:
     """Count the frames of this size that one encoder call takes; at least 1."""
     place = device == "cpu"
-    most = min(FRAMES[priority], PIXELS[place, priority] // (height * width))
+    most = min(FRAMES[place, priority], PIXELS[place, priority] // (height * width))
     if priority is JOB:
         work = max(1.0, encoding_work(card, height, width))
         most = min(most, int(ENCODING_WORK[place] // work))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from acpc.contract import (
     CertifiedSeverity,
@@ -28,6 +29,56 @@ from acpc_server.perturb import is_stochastic
 QUANTILE = 0.90
 
 
+class ViewNumbers(NamedTuple):
+    """What certificates say of a pool's candidates, (views, J), and of its views, (views,).
+
+    Float64 where the latents are; a certificate is granted exactly where its margin is above 0.
+    """
+
+    perturbed_costs: Tensor
+    displacements: Tensor
+    bounds: Tensor
+    chained_bounds: Tensor
+    acpc_one_step: Tensor
+    acpc: Tensor
+    perturbed_winner: Tensor
+    excess_cost: Tensor
+    excess_cost_bound: Tensor
+    top1: Tensor
+    elite: Tensor | None
+    kept: Tensor | None
+
+
+def view_numbers(
+    measures: Measures, weights: Tensor, last: float, elites: int, kept: int = 0
+) -> ViewNumbers:
+    """Certify a pool with horizon weights (H,), of which ``last`` is the last one.
+
+    There is an elite set of ``elites``, 0 for none, and of ``kept`` that the next pool keeps.
+    Nothing waits for a device.
+    """
+    bounds, steps = measures
+    acpc, excess = consistency.acpc(steps, weights), cost_bounds.excess_cost(bounds)
+    if isinstance(bounds, objectives.ObjectiveBounds):
+        through = objectives.chained_objective_bounds(bounds, acpc, weights)
+    else:
+        through = cost_bounds.chained_bounds(bounds, acpc, last)
+    return ViewNumbers(
+        bounds.perturbed_costs,
+        bounds.displacements,
+        bounds.bounds,
+        through,
+        steps[..., 0].contiguous(),
+        acpc,
+        excess.perturbed_winner,
+        excess.excess,
+        excess.bound,
+        cost_bounds.top1_certificate(bounds).margin,
+        cost_bounds.elite_certificate(bounds, elites).margin if elites else None,
+        updates.kept_certificate(bounds, elites, kept).margin if kept else None,
+    )
+
+
 def certify_views(
     moment: Moment, measures: Measures, weights: Tensor, elites: int, pool: Tensor
 ) -> list[ViewCertificate]:
@@ -35,37 +86,32 @@ def certify_views(
 
     There is an elite set of ``elites``, 0 for none. A certificate calls its view (0, row).
     """
-    bounds, steps = measures
-    acpc, one_step = consistency.acpc(steps, weights), steps[..., 0].contiguous()  # (views, J)
-    found, kept = cost_bounds.excess_cost(bounds), moment.kept_elites
-    excess = [x.tolist() for x in (found.perturbed_winner, found.excess, found.bound)]
+    numbers = view_numbers(measures, weights, float(weights[-1]), elites, moment.kept_elites)
+    return write_views(numbers, _softmax_bounds(moment, measures.bounds, pool, elites))
+
+
+def write_views(
+    numbers: ViewNumbers, softmax: Sequence[SoftmaxBounds] | None = None
+) -> list[ViewCertificate]:
+    """Write a certificate for each view of numbers on the host."""
+    acpc, one_step = numbers.acpc, numbers.acpc_one_step
     one_steps, q90s = (linear_quantiles(x, QUANTILE) if len(x) else [] for x in (one_step, acpc))
-    top1 = _selections(cost_bounds.top1_certificate(bounds))
-    elite = _selections(cost_bounds.elite_certificate(bounds, elites)) if elites else None
-    stay = _selections(updates.kept_certificate(bounds, elites, kept)) if kept else None
-    softmax = _softmax_bounds(moment, bounds, pool, elites)
-    if isinstance(bounds, objectives.ObjectiveBounds):
-        through = objectives.chained_objective_bounds(bounds, acpc, weights)
-    else:
-        through = cost_bounds.chained_bounds(bounds, acpc, float(weights[-1]))
+    winners, excess, bound = (x.tolist() for x in numbers[6:9])
+    top1, elite, kept = (None if x is None else _selections(x) for x in numbers[9:])
+    assert top1 is not None  # noqa: S101
     return [
         ViewCertificate(
-            spec_index=0,
-            draw=row,
-            perturbed_costs=bounds.perturbed_costs[row].numpy(),
-            displacements=bounds.displacements[row].numpy(),
-            bounds=bounds.bounds[row].numpy(),
-            chained_bounds=through[row].numpy(),
-            acpc_one_step=one_step[row].numpy(),
-            acpc=acpc[row].numpy(),
-            perturbed_winner=excess[0][row],
-            excess_cost=excess[1][row],
-            excess_cost_bound=excess[2][row],
+            0,
+            row,
+            *(x[row].numpy() for x in numbers[:6]),
+            perturbed_winner=int(winners[row]),
+            excess_cost=excess[row],
+            excess_cost_bound=bound[row],
             top1=top1[row],
             elite=elite[row] if elite else None,
             acpc_one_step_q90=one_steps[row],
             acpc_q90=q90s[row],
-            kept=stay[row] if stay else None,
+            kept=kept[row] if kept else None,
             softmax=softmax[row] if softmax else None,
         )
         for row in range(len(acpc))
@@ -159,6 +205,5 @@ def _softmax_bounds(
     return [*map(SoftmaxBounds, *ends, found.displacement.tolist(), found.total_variation.tolist())]
 
 
-def _selections(certificate: cost_bounds.Certificate) -> list[SelectionCertificate]:
-    columns = certificate.certified.tolist(), certificate.margin.tolist()
-    return [*map(SelectionCertificate, *columns)]
+def _selections(margins: Tensor) -> list[SelectionCertificate]:
+    return [SelectionCertificate(margin > 0, margin) for margin in margins.tolist()]

@@ -13,7 +13,13 @@ from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
 from acpc_server.engine import pool_rows_per_call
-from acpc_server.interactive.certificates import certified_severities, certify_views, may_change
+from acpc_server.interactive.captured import certify_captured, may_capture
+from acpc_server.interactive.certificates import (
+    certified_severities,
+    certify_views,
+    may_change,
+    write_views,
+)
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import (
     Measures,
@@ -97,7 +103,23 @@ class _Pool:
     given: CandidatePool | None
 
     def measure(self, _: Sequence[None], context: RequestContext) -> list[_Measured]:
-        """Measure the pool, a piece of candidates and a group of views at a time."""
+        """Measure the pool in one computation where that is wanted, and else in pieces."""
+        return [self._captured(context) or self._in_pieces(context)]
+
+    def _captured(self, context: RequestContext) -> _Measured | None:
+        """Measure the pool in one computation; None where it is no ordinary one, or none is."""
+        ordinary = self.cost is None and self.choices is None
+        if not ordinary or not may_capture(self.moment, context):
+            return None
+        found = certify_captured(self.opened, self.moment, self.pool, self.weights, context)
+        if found is None:
+            return None
+        encoded, costs, numbers = found
+        order = cost_bounds.elite_indices(costs, max(1, self.moment.elite_count)).tolist()
+        return _Measured(encoded, costs, order, write_views(numbers), context.program)
+
+    def _in_pieces(self, context: RequestContext) -> _Measured:
+        """Measure a piece of candidates and a group of views at a time."""
         moment, pool, opened = self.moment, self.pool, self.opened
         encoded = opened.encoded(context) if isinstance(opened, Moment) else opened
         count, horizon = pool.shape[:2]
@@ -126,7 +148,7 @@ class _Pool:
             )
         ]
         order = cost_bounds.elite_indices(whole, max(1, k)).tolist()
-        return [_Measured(encoded, whole, order, views, context.program)]
+        return _Measured(encoded, whole, order, views, context.program)
 
     def certificate(self, found: _Measured) -> PoolCertificate:
         """Make the answer, and count it."""

@@ -33,6 +33,7 @@ from acpc_server.models.jepa_model import (
     JepaRollout,
     Step,
     Weights,
+    captured_form,
     predict_step,
 )
 from acpc_server.models.loader import load_checkpoint, load_served, read_content

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from acpc_server.errors import InvalidArgument
 from acpc_server.models.jepa_model import JepaModel, JepaRollout
 from acpc_server.models.prejepa import PreJepaModel
+from acpc_server.models.vit import SelfAttention
 
 Network = TypeVar("Network", bound=nn.Module)
 Frozen = TypeVar("Frozen", bound="FrozenNetwork[Any]")
@@ -79,6 +80,9 @@ class FrozenNetwork(Generic[Network]):
 
     def __init__(self, network: Network, card: ModelCard, device: torch.device) -> None:
         self._network = network.to(device).eval().requires_grad_(False)
+        for module in network.modules():
+            if isinstance(module, SelfAttention):
+                module.freeze()
         self.card = card
         self.device = device  # on which inputs must lie
         self._reduced: Any = None

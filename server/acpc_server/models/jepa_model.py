@@ -11,7 +11,8 @@ copies.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -33,9 +34,12 @@ Head: TypeAlias = tuple[Affine, Affine | None, Affine]
 Weights: TypeAlias = tuple[Tensor, tuple[Layer, ...], Affine, Affine | None, Head | None]
 Step: TypeAlias = Callable[[Tensor, Tensor], Tensor]
 NORM_EPS = 1e-5
-# Rows x heads from which attention over a window's few tokens takes a CPU half the time by its
-# elements; below, the fused kernel's fewer operations win.
+# Rows x heads from which attention over a window's few tokens takes half the time by its elements;
+# below, the fused kernel's fewer operations win.
 BY_ELEMENT = 256
+# Inputs of a float32 product with few rows and outputs from which it is computed in so many parts:
+# as a whole it occupies a third of a large GPU (M = 384, N = 192: 40 us against 21).
+LONG, PARTS_OF_LONG = 1024, 8
 
 
 class Form(NamedTuple):
@@ -44,6 +48,24 @@ class Form(NamedTuple):
     heads: int
     activation: str = ""  # of the head, a function of torch.nn.functional
     eps: float = 0.0  # of the head's layer norm
+
+
+_captured = False
+
+
+@contextmanager
+def captured_form() -> Iterator[None]:
+    """Compute in the form for a captured graph, in the device's thread.
+
+    A launch costs nothing there, so that more kernels of less time are faster. Elsewhere a launch
+    of a GPU costs more than most kernels.
+    """
+    global _captured  # noqa: PLW0603 - one thread computes
+    _captured = True
+    try:
+        yield
+    finally:
+        _captured = False
 
 
 class JepaModel(nn.Module):
@@ -217,48 +239,66 @@ def predict_step(
     width, parts = x.shape[-1:], modulations.unbind(1)
     if not every:  # the last layer computes the last token
         parts = *parts[:-4], *modulations[-1:, -4:].unbind(1)
+    later = x.new_full((len(x), len(x)), -math.inf).triu(1)[:, :, None, None]
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
         last = index == len(layers) - 1 and not every
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts[6 * index : 6 * index + 6]
         normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
         normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
-        mixed = _attend(F.linear(normed, *qkv), form.heads, last, by_element)
-        mixed = mixed if mix is None else F.linear(mixed, *mix)
+        mixed = _attend(F.linear(normed, *qkv), form.heads, None if last else later, by_element)
+        mixed = mixed if mix is None else _long(mixed, *mix)
         x = torch.addcmul(x[-1:] if last else x, gate, mixed)
         normed = torch.addcmul(mlp_shift, torch.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale)
         normed = torch.layer_norm(normed, width, *mlp_norm, NORM_EPS)
-        changed = F.linear(F.gelu(F.linear(normed, *rise)), *fall)
+        changed = _long(F.gelu(F.linear(normed, *rise)), *fall)
         x = torch.addcmul(x, mlp_gate, changed)
     found = torch.layer_norm(x if every else x[0], width, *norm, NORM_EPS)
     found = found if out is None else F.linear(found, *out)
     return found if head is None else _project(found, head, form)
 
 
+def _long(
+    x: Float[Tensor, "*rows inputs"], weight: Tensor, bias: Tensor | None
+) -> Float[Tensor, "*rows outputs"]:
+    """Map rows as ``F.linear`` does, in a captured graph in parts of many inputs."""
+    inputs, single = x.shape[-1], x.dtype is torch.float32
+    if not (_captured and single and inputs >= LONG) or inputs % PARTS_OF_LONG:
+        return F.linear(x, weight, bias)
+    parts = (each.view(-1, PARTS_OF_LONG, inputs // PARTS_OF_LONG) for each in (x, weight))
+    left, right = (each.transpose(0, 1) for each in parts)  # (parts, rows, share of the inputs)
+    found = torch.bmm(left, right.mT).sum(0)
+    return (found if bias is None else found.add_(bias)).view(*x.shape[:-1], -1)
+
+
 def _attend(
-    qkv: Float[Tensor, "t g n three"], heads: int, last: bool, by_element: int
+    qkv: Float[Tensor, "t g n three"], heads: int, later: Tensor | None, by_element: int
 ) -> Float[Tensor, "q g n inner"]:
-    """Mix values causally: for each token, or for the last alone."""
+    """Mix values causally: for each token, or where ``later`` is None for the last alone.
+
+    ``later`` is minus infinity where a token is later than the one that asks, (t, t, 1, 1).
+    """
     t, g, n, _ = qkv.shape
     each = qkv.view(t, g * n, 3, heads, -1)
-    if qkv.is_cpu and qkv.dtype is not torch.bfloat16 and g * n * heads >= by_element:
-        mixed = _by_element(each, last)  # (q, rows, heads, d)
+    may = _captured or (qkv.is_cpu and qkv.dtype is not torch.bfloat16)
+    if may and g * n * heads >= by_element:
+        with torch.autocast("cuda", enabled=False):
+            mixed = _by_element(each, later)  # (q, rows, heads, d)
     else:
         q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
-        q = q[:, :, -1:] if last else q
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
+        q = q[:, :, -1:] if later is None else q
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=later is not None)
+        mixed = mixed.permute(2, 0, 1, 3)
     return mixed.reshape(-1, g, n, qkv.shape[-1] // 3)
 
 
 def _by_element(
-    tokens: Float[Tensor, "t rows 3 heads d"], last: bool
+    tokens: Float[Tensor, "t rows 3 heads d"], later: Tensor | None
 ) -> Float[Tensor, "q rows heads d"]:
     """Compute attention of few tokens by its elements."""
     q, k, v = tokens.unbind(2)
-    q = q[-1:] if last else q
+    q = q[-1:] if later is None else q
     scores = (q[:, None] * k).sum(-1) * tokens.shape[-1] ** -0.5  # (q, t, rows, heads)
-    if not last:
-        hidden = scores.new_full((len(k), len(k)), -math.inf).triu(1)
-        scores = scores + hidden[:, :, None, None]
+    scores = scores if later is None else scores + later
     return (torch.softmax(scores, 1)[..., None] * v).sum(1)
 
 

@@ -96,16 +96,34 @@ class SelfAttention(nn.Module):
         self.k_proj = nn.Linear(width, width)
         self.v_proj = nn.Linear(width, width)
         self.o_proj = nn.Linear(width, width)
+        self.register_buffer("weight", None, persistent=False)  # of all three, once frozen
+        self.register_buffer("bias", None, persistent=False)
+
+    def freeze(self) -> None:
+        """Join the maps to one, of which they become parts; they are not to change any more."""
+        self.weight, self.bias = weight, bias = self._joined()
+        for place, each in enumerate((self.q_proj, self.k_proj, self.v_proj)):
+            each.weight = nn.Parameter(weight.chunk(3)[place], requires_grad=False)
+            each.bias = nn.Parameter(bias.chunk(3)[place], requires_grad=False)
 
     def forward(
         self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
         """Mix all tokens for each of the first ``queries``, before ``o_proj``."""
-        q = split_heads(self.q_proj(tokens[:, :queries]), self.heads)
-        k = split_heads(self.k_proj(tokens), self.heads)
-        v = split_heads(self.v_proj(tokens), self.heads)
+        weight, bias = (self.weight, self.bias) if self.weight is not None else self._joined()
+        width = weight.shape[1]
+        if queries == tokens.shape[1]:
+            mapped = F.linear(tokens, weight, bias).split(width, dim=-1)
+        else:
+            q = F.linear(tokens[:, :queries], weight[:width], bias[:width])
+            mapped = q, *F.linear(tokens, weight[width:], bias[width:]).split(width, dim=-1)
+        q, k, v = (split_heads(x, self.heads) for x in mapped)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
         return mixed.transpose(1, 2).flatten(2)
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        maps = self.q_proj, self.k_proj, self.v_proj
+        return torch.cat([x.weight for x in maps]), torch.cat([x.bias for x in maps])
 
 
 class Mlp(nn.Module):
@@ -184,7 +202,7 @@ class ViT(nn.Module):
 
 def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
     """Each token's coordinates, a share for every attention head."""
-    return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
+    return tokens.unflatten(-1, (heads, -1)).transpose(1, 2)
 
 
 def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:

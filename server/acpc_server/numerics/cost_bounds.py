@@ -160,6 +160,7 @@ def pool_bounds(
     *,
     reduction: Reduction = "sum",
     endpoint_tolerance: float = 0.0,
+    finite: bool = False,
 ) -> PoolBounds:
     """Compute costs, displacements and cost-change bounds, Eq. exact-cost-bound in the paper.
 
@@ -167,12 +168,13 @@ def pool_bounds(
     bounds hold for endpoints that are off by up to ``endpoint_tolerance`` in l2. ``moved_goal`` is
     the goal of the perturbed costs; None: it stays. Many pools are
     measured at once by leading axes, such as clean endpoints (pools, 1, J, d), perturbed ones
-    (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone.
+    (pools, views, J, d) and goals (pools, 1, d); each has the bits that it has alone. On a device
+    nothing waits where the caller finds out whether the numbers are ``finite``.
     InvalidArgument: shapes that do not fit, an empty pool, or a number that is not finite.
     """
     check_tolerance(endpoint_tolerance)
     moved_goal = goal if moved_goal is None else moved_goal
-    _check(clean, perturbed, goal, moved_goal)
+    _check(clean, perturbed, goal, moved_goal, finite=finite)
     width, divisor = goal.shape[-1], _divisor(goal, reduction)
     ends = (clean, perturbed, goal[..., None, :], moved_goal[..., None, :])
     x, y, g, h = (latents.to(torch.float64) for latents in ends)
@@ -318,7 +320,8 @@ def choice_gap(
     ``elite`` are lowest first. Separates into minima and maxima: the copies of the last elite that
     are outside count against the other elites alone. Infinite where there is no such pair.
     """
-    inside = torch.zeros(*elite.shape[:-1], lower.shape[-1], dtype=torch.bool)
+    shape = *elite.shape[:-1], lower.shape[-1]
+    inside = torch.zeros(shape, dtype=torch.bool, device=lower.device)
     inside.scatter_(-1, elite, True)
     if choices is None:
         outside = lower.masked_fill(inside, math.inf).amin(dim=-1)
@@ -366,15 +369,17 @@ def _divisor(goal: Tensor, reduction: Reduction) -> int:
 
 def _above(values: Tensor) -> Tensor:
     """Return the next float64 towards infinity: at least the exact value that was rounded."""
-    return torch.nextafter(values, values.new_tensor(math.inf))
+    return torch.nextafter(values, values.new_full((), math.inf))
 
 
 def _below(values: Tensor) -> Tensor:
     """Return the next float64 towards minus infinity: at most the exact value that was rounded."""
-    return torch.nextafter(values, values.new_tensor(-math.inf))
+    return torch.nextafter(values, values.new_full((), -math.inf))
 
 
-def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, moved_goal: Tensor) -> None:
+def _check(
+    clean: Tensor, perturbed: Tensor, goal: Tensor, moved_goal: Tensor, *, finite: bool
+) -> None:
     if perturbed.shape[-2:] != clean.shape[-2:] or goal.shape[-1:] != clean.shape[-1:]:
         raise InvalidArgument(
             "endpoints",
@@ -385,7 +390,7 @@ def _check(clean: Tensor, perturbed: Tensor, goal: Tensor, moved_goal: Tensor) -
         raise InvalidArgument("candidates", f"have endpoints {tuple(clean.shape)}; none may be 0")
     fields = ("clean_endpoints", "perturbed_endpoints", "goal", "moved_goal")
     for name, latents in zip(fields, (clean, perturbed, goal, moved_goal), strict=True):
-        if not torch.isfinite(latents).all():
+        if not finite and not torch.isfinite(latents).all():
             raise InvalidArgument(
                 name,
                 "hold NaN or infinity; costs and certificates need finite latents",

@@ -10,16 +10,22 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient, DeviceContext, graphs
-from acpc_server.engine.accelerator import WARM_UP, Compute, DeviceGraphs, capture
-from acpc_server.engine.graphs import AFTER, Graphs
+from acpc_server.engine.accelerator import WARM_UP, DeviceGraphs, capture
+from acpc_server.engine.graphs import AFTER, AFTER_OF_JOB, Graphs
 from acpc_server.engine.owner import DeviceCall
 from acpc_server.engine.programs import StepPrograms, pays, private_folder, program_key, spec_of
-from acpc_server.models import Form, FrozenJepa, JepaRollout, predict_step, sample_model
+from acpc_server.models import (
+    Form,
+    FrozenJepa,
+    JepaRollout,
+    predict_step,
+    rollout,
+    sample_model,
+)
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
+from graphed import CPU, FP32, Graphed, Lie
 from torch import Tensor
-
-CPU, FP32 = torch.device("cpu"), NumericMode.FP32
 
 
 def steps() -> JepaRollout:
@@ -144,40 +150,6 @@ def test_where_nothing_can_be_written_eager_serves(
     assert world.rejected("not_compiled") == 1.0
 
 
-CPU, FP32 = torch.device("cpu"), NumericMode.FP32
-Lie = Callable[[Tensor], Tensor]
-
-
-def doubled(rows: Tensor) -> Tensor:
-    return 2 * rows
-
-
-class Graphed:
-    """Graphs on a device that captures by running the computation again, and may lie."""
-
-    def __init__(self, lie: Lie = lambda answer: answer) -> None:
-        self.metrics, self.lie = Metrics(), lie
-        self.captured = self.replayed = 0
-        self.graphs = Graphs(CPU, self.metrics, self._capture)
-
-    def _capture(self, compute: Compute, inputs: tuple[Tensor, ...]) -> Compute:
-        self.captured += 1
-
-        def replay(*tensors: Tensor) -> Tensor:
-            self.replayed += 1
-            assert all(x.is_contiguous() for x in tensors)
-            return self.lie(compute(*tensors))
-
-        return replay
-
-    def ask(self, count: int = 3, mode: NumericMode = FP32) -> bool:
-        rows = torch.randn(5, count).T  # of another layout
-        return torch.equal(self.graphs.compute(doubled, "digest", mode, rows), 2 * rows)
-
-    def value(self, name: str, **labels: str) -> float | None:
-        return self.metrics.registry.get_sample_value(name, labels)
-
-
 def test_a_shape_that_comes_often_is_served_by_its_graph() -> None:
     device = Graphed()
     assert all(device.ask() for _ in range(AFTER + 1))
@@ -255,6 +227,38 @@ def test_a_graph_that_differs_or_raises_never_serves(lie: Lie, reason: str) -> N
     assert device.value("acpc_graphs") == 0
 
 
+def test_a_jobs_graph_is_captured_sooner_and_serves_only_with_equal_bits() -> None:
+    """So that a job's bytes are those of its first run, when nothing was captured."""
+    device = Graphed()
+    assert all(device.ask(exact=True) for _ in range(AFTER_OF_JOB + 3))
+    assert (device.captured, device.replayed) == (1, 3)
+    device = Graphed(lambda x: x * (1 + 1e-7))
+    assert all(device.ask(exact=True) for _ in range(AFTER_OF_JOB + 3))
+    assert (device.captured, device.replayed) == (1, 1)
+
+
+def test_infinite_margins_are_compared_as_they_are() -> None:
+    device, rows = Graphed(), torch.tensor([1.0, math.inf, -math.inf])
+    for _ in range(AFTER + 1):
+        device.graphs.compute(lambda x: x.clone(), "digest", FP32, rows)
+    assert device.value("acpc_graphs") == 1
+
+
+def test_a_job_captures_its_rollouts_alone(model: FrozenJepa) -> None:
+    device, context = Graphed(), RequestContext(Priority.JOB)
+    engine = DeviceClient(CPU, device.metrics)
+    engine.owner.graphs = device.graphs
+    histories, blocks = torch.randn(4, 3, 16), torch.randn(4, 5, 10)
+    try:
+        for _ in range(AFTER_OF_JOB + 3):
+            engine.encode(model, torch.zeros(3, 3, 28, 28), context, FP32)
+            found = engine.rollout(model, histories, blocks, context, FP32)
+    finally:
+        engine.close()
+    assert (device.captured, device.replayed) == (1, 3)
+    assert torch.equal(found, rollout(model, histories, blocks))
+
+
 def test_bfloat16_may_differ_by_its_rounding_and_float64_has_no_graphs() -> None:
     device = Graphed(lambda x: x * (1 + 1e-3))
     for _ in range(AFTER + 1):
@@ -301,7 +305,7 @@ def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
         return a @ b
 
     inputs = [(torch.randn(3, 4), torch.randn(4, 2)) for _ in range(3)]
-    fast = capture(compute, inputs[0], device)
+    fast = capture(compute, inputs[0], device=device)
     assert (device.aside_calls, device.recorded) == (1, 1)
     assert cached == [False] * (WARM_UP + 1), "a cached cast would not be in the graph"
     assert torch.is_autocast_cache_enabled()
@@ -314,5 +318,5 @@ def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
 
 def test_a_capture_that_fails_leaves_the_cache_of_autocast_on() -> None:
     with pytest.raises(RuntimeError, match="cannot"):
-        capture(broken, (torch.zeros(1),), Recording())
+        capture(broken, (torch.zeros(1),), device=Recording())
     assert torch.is_autocast_cache_enabled()

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import numpy_reference as metrics
@@ -9,6 +10,7 @@ import pair_reference
 import pixel_reference as pixels
 import pytest
 import torch
+from acpc.arrays import NDArray
 from acpc.contract import (
     ApplyTo,
     Brightness,
@@ -17,14 +19,19 @@ from acpc.contract import (
     CostReduction,
     GaussianNoise,
     MotionBlur,
+    NumericMode,
+    Objective,
     Perturbation,
     PlanStart,
+    PoolCertificate,
     Resize,
 )
 from acpc.v1 import perturbation_pb2
 from acpc_server.encoding import EncodedHistories, view_rows
+from acpc_server.engine.graphs import AFTER
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 from acpc_server.interactive.certificates import certified_severities
+from graphed import Graphed
 from hypothesis import given
 from hypothesis import strategies as st
 from planning_world import (
@@ -123,6 +130,86 @@ def test_the_goal_may_be_a_latent(world: PlanningWorld) -> None:
     latent = world.certified(moment(goal=session.goal.numpy()), pool())
     np.testing.assert_allclose(latent.clean_costs, frame.clean_costs, rtol=1e-6)
     assert latent.receipt.anchors_digest != frame.receipt.anchors_digest
+
+
+def sent(count: int = 2) -> NDArray[np.uint8]:
+    return np.random.default_rng(7).integers(0, 256, (count, 3, 28, 28, 3), np.uint8)
+
+
+ORDINARY: dict[str, dict[str, Any]] = {
+    "drawn views": {},
+    "a view that is its history": {"views": drawn(GaussianNoise(sigma=1e-30), draws=2)},
+    "sent views": {"views": sent()},
+    "no elites, a tolerance": {"elite_count": 0, "endpoint_tolerance": 0.1},
+    "kept elites, weights": {"kept_elites": 2, "weights": (0.5, 0.5, 0.0)},
+    "a latent goal": {"goal": np.linspace(-1, 1, 16, dtype=np.float32)},
+    "bfloat16": {"numeric_mode": NumericMode.BF16},
+}
+
+
+@pytest.mark.parametrize("kind", [*ORDINARY, "a plan"])
+def test_a_pool_that_is_captured_whole_is_the_one_in_pieces(
+    own_world: PlanningWorld, kind: str
+) -> None:
+    """First computed eagerly, then compared, then by the graph; all in one copy out."""
+    device, engine = Graphed(), own_world.engine
+    pools = [pool(seed) for seed in range(AFTER + 2)]
+    asked = [moment(seed, **ORDINARY.get(kind, {})) for seed in range(len(pools))]
+    opened = [own_world.open(one) if kind == "a plan" else None for one in asked]
+
+    def answers() -> list[PoolCertificate]:
+        own = (plan or own_world.prepare(one) for plan, one in zip(opened, asked, strict=True))
+        return [certify_pool(*one, context()) for one in zip(own, pools, strict=True)]
+
+    wanted = answers()
+    engine.owner.graphs = device.graphs
+    found = answers()
+    assert (device.captured, device.replayed) == (1, 2)
+    assert [one.receipt.program for one in found] == [""] * (len(pools) - 1) + ["graph"]
+    rounding = 5e-2 if kind == "bfloat16" else 2e-4
+    for one, other in zip(found, wanted, strict=True):
+        assert replace(one.receipt, program="") == replace(other.receipt, program="")
+        scale = float(np.abs(other.clean_costs).max())
+        np.testing.assert_allclose(one.clean_costs, other.clean_costs, atol=rounding * scale)
+        for view, same in zip(one.views, other.views, strict=True):
+            assert (view.spec_index, view.draw) == (same.spec_index, same.draw)
+            for name in ("perturbed_costs", "bounds", "chained_bounds", "displacements", "acpc"):
+                values = getattr(view, name), getattr(same, name)
+                apart = rounding * max(
+                    1.0, float(np.abs(values[1][np.isfinite(values[1])]).max(initial=0))
+                )
+                np.testing.assert_allclose(*values, atol=apart)
+            for name in ("top1", "elite", "kept"):
+                mine, theirs = getattr(view, name), getattr(same, name)
+                assert (mine is None) is (theirs is None)
+                if mine is not None:
+                    assert mine.margin == pytest.approx(theirs.margin, abs=8 * rounding * scale)
+                    assert mine.certified is (mine.margin > 0)
+            assert 0 <= view.excess_cost <= view.excess_cost_bound
+        if kind == "a view that is its history":
+            assert all((view.bounds == 0).all() and view.top1.certified for view in one.views)
+
+
+@pytest.mark.parametrize(
+    ("changed", "candidates"),
+    [
+        ({"views": replace(noise(0.08), apply_to=ApplyTo.BOTH)}, pool()),
+        ({"temperature": 1.0}, pool()),
+        ({"objective": Objective(control_weights=(1.0,))}, pool()),
+        ({"views": np.stack([*sent(1), *sent(1)])}, pool()),
+        ({}, np.concatenate([pool(), pool()[:1]])),
+        ({"numeric_mode": NumericMode.FP64}, pool()),
+    ],
+)
+def test_what_is_no_ordinary_pool_is_computed_in_pieces(
+    own_world: PlanningWorld, changed: dict[str, Any], candidates: NDArray[np.float32]
+) -> None:
+    """With the bits that it has elsewhere."""
+    request = moment(**changed)
+    wanted = certify_pool(own_world.prepare(request), candidates, context())
+    own_world.engine.owner.graphs = Graphed().graphs
+    found = certify_pool(own_world.prepare(request), candidates, context())
+    assert found.to_message() == wanted.to_message()
 
 
 @pytest.mark.parametrize("changed", [{}, {"endpoint_tolerance": 1e3}], ids=["", "tolerance"])

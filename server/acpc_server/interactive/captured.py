@@ -1,0 +1,174 @@
+"""An ordinary pool as one computation of tensors, which a device captures as a graph.
+
+From frames, or latents, to certificates: numbers of candidates and views come out in one copy, and
+nothing waits in between. An objective, candidates that are one choice, softmax means, views of the
+goal, and what takes several device calls are computed in pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+from typing import NamedTuple
+
+import torch
+from acpc.contract import ApplyTo
+from jaxtyping import Bool, Float, Float64
+from torch import Tensor
+
+from acpc_server.engine import pool_rows_per_call
+from acpc_server.interactive.certificates import ViewNumbers, view_numbers
+from acpc_server.interactive.moment import EncodedMoment, Moment
+from acpc_server.interactive.pieces import Measures
+from acpc_server.models import FrozenWorldModel, rollout_pool
+from acpc_server.numerics import Reduction, consistency, cost_bounds
+from acpc_server.scheduling import RequestContext
+
+
+class PoolProgram(NamedTuple):
+    """What is computed of a pool, beside its tensors; it is part of a graph's name.
+
+    Attributes:
+        history, views: Frames of the history, and distinct views of it.
+        weights: Of the horizon.
+    """
+
+    history: int
+    views: int
+    candidates: int
+    weights: tuple[float, ...]
+    elites: int
+    kept: int
+    reduction: Reduction
+    endpoint_tolerance: float
+
+    def from_frames(
+        self,
+        model: FrozenWorldModel,
+        frames: Float[Tensor, "n 3 height width"],
+        same: Bool[Tensor, "views"],
+        goal: Float[Tensor, "goals dim"],
+        past: Float[Tensor, "past block_width"],
+        pool: Float[Tensor, "candidates horizon block_width"],
+    ) -> Float64[Tensor, "numbers"]:
+        """Encode frames of history, views and goal, and certify the pool.
+
+        A view with ``same`` frames as the history has its latents; ``goal`` is empty where it is
+        the last frame.
+        """
+        joined = torch.cat([model.encode(frames).float(), goal])
+        clean, views, last = self._split(joined)
+        views = torch.where(same[:, None, None], clean, views)
+        joined = torch.cat([clean, views.flatten(0, 1), last])
+        return self.from_latents(model, joined, past, pool)
+
+    def from_latents(
+        self,
+        model: FrozenWorldModel,
+        joined: Float[Tensor, "n dim"],
+        past: Float[Tensor, "past block_width"],
+        pool: Float[Tensor, "candidates horizon block_width"],
+    ) -> Float64[Tensor, "numbers"]:
+        """Certify the pool from latents of history, views and goal, which lead the answer."""
+        clean, views, goal = self._split(joined)
+        starts = torch.cat([clean[None], views])
+        rolled = rollout_pool(model, starts, past, pool[None]).float()  # (1 + views, J, H, dim)
+        alike = (starts == clean).flatten(1).all(1)
+        rolled = torch.where(alike[:, None, None, None], rolled[0], rolled)
+        with torch.autocast(joined.device.type, enabled=False):
+            bounds = cost_bounds.pool_bounds(
+                rolled[0, :, -1],
+                rolled[1:, :, -1],
+                goal[0],
+                reduction=self.reduction,
+                endpoint_tolerance=self.endpoint_tolerance,
+                finite=True,
+            )
+            weights = joined.new_empty(len(self.weights), dtype=torch.float64)
+            for place, weight in zip(weights, self.weights, strict=True):
+                place.fill_(weight)
+            steps = consistency.step_distances(rolled[:1], rolled[1:])
+            measures = Measures(bounds, steps)
+            numbers = view_numbers(measures, weights, self.weights[-1], self.elites, self.kept)
+            largest = torch.maximum(joined.abs().amax(), rolled.abs().amax())
+            found = largest, joined, bounds.clean_costs, *(x for x in numbers if x is not None)
+            return torch.cat([x.double().flatten() for x in found])
+
+    def read(self, found: Float64[Tensor, "numbers"]) -> tuple[Tensor, Tensor, ViewNumbers] | None:
+        """Take the answer apart; None where a prediction is not finite.
+
+        Latents of history, views and goal, float32 (n, dim); clean costs, (J,); other numbers.
+        """
+        tables, others = 6, 4 + (self.elites > 0) + (self.kept > 0)
+        v, j, n = self.views, self.candidates, (1 + self.views) * self.history + 1
+        rest = [j, *[v * j] * tables, *[v] * others]
+        largest, joined, costs, *each = torch.split(found, [1, len(found) - 1 - sum(rest), *rest])
+        if not math.isfinite(float(largest)):
+            return None
+        elite, kept = each[tables + 4] if self.elites else None, each[-1] if self.kept else None
+        shaped = (x.view(v, j) for x in each[:tables])
+        numbers = ViewNumbers(*shaped, *each[tables : tables + 4], elite, kept)
+        return joined.float().view(n, -1), costs, numbers
+
+    def _split(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Latents of the history (h, dim), its views (views, h, dim), and the goal (1, dim)."""
+        h, v = self.history, self.views
+        clean, views, goal = torch.split(joined, [h, v * h, 1])
+        return clean, views.view(v, h, -1), goal
+
+
+def may_capture(moment: Moment, context: RequestContext) -> bool:
+    """Whether a moment's pool may be one computation, and the device would capture it."""
+    ordinary = moment.temperature is None and moment.apply_to is ApplyTo.HISTORY
+    return ordinary and moment.engine.captures(moment.model, moment.mode, context)
+
+
+def certify_captured(
+    opened: Moment | EncodedMoment,
+    moment: Moment,
+    pool: Float[Tensor, "candidates horizon block_width"],
+    weights: Float64[Tensor, "horizon"],
+    context: RequestContext,
+) -> tuple[EncodedMoment, Tensor, ViewNumbers] | None:
+    """Certify a pool of a moment in one computation; return its clean costs and other numbers.
+
+    None where it has to be done in pieces, whatever the reason; raises what each of both does.
+    """
+    engine, request, (count, horizon) = moment.engine, moment.request, pool.shape[:2]
+    sources = opened.sources if isinstance(opened, Moment) else None
+    views = len(opened.views if sources is None else sources.views)
+    rows = pool_rows_per_call(engine.device.type, moment.card, horizon)
+    if (1 + views) * count > rows:
+        return None
+    program = PoolProgram(
+        len(request.history),
+        views,
+        count,
+        tuple(weights.tolist()),
+        moment.elite_count,
+        moment.kept_elites,
+        moment.reduction,
+        request.endpoint_tolerance,
+    )
+    ask = partial(engine.captured, moment.model, moment.mode, context, program)
+    beside = moment.past, pool
+    if sources is None:
+        known = opened.clean, opened.views.flatten(0, 1), opened.goal[None]
+        found = ask(program.from_latents, [], torch.cat(known), *beside)
+        read = None if found is None else program.read(found)
+        return None if read is None else (opened, *read[1:])
+    encoder, goal = opened.encoder, torch.zeros(0, moment.card.latent_dim)
+    if not moment.goal_is_frame:
+        goal = torch.from_numpy(request.goal)[None]
+    if (joined := encoder.recall(sources, context)) is not None:
+        found = ask(program.from_latents, [], torch.cat([joined, goal]), *beside)
+    elif inputs := encoder.inputs(moment.model, sources, context, moment.mode):
+        found = ask(program.from_frames, inputs, goal, *beside)
+    else:
+        return None
+    if found is None or (read := program.read(found)) is None:
+        return None
+    joined = read[0][: len(read[0]) - len(goal)].clone()
+    encoder.keep(sources, context, joined)
+    encoded = moment.with_latents(sources.split(joined))
+    return (encoded, *read[1:]) if len(encoded.views) == views else None
