@@ -209,12 +209,12 @@ class HistoryEncoder:
         dtype, device = latent_dtype(mode), self._engine.device
         with self._engine.drawing(drawing_of(each, model.card), context) as turn:
             made, drawn, same = make_inputs(each, model.card, dtype, device, turn)
-        inputs = [x for x in made.values() if isinstance(x, Tensor)]
+        inputs = [x for source in each if isinstance(x := made[source], Tensor)]
         if len(inputs) < len(each) or (drawn and drawn != views):
             return None
         if not drawn:
             same = torch.zeros(len(views), dtype=torch.bool, device=device)
-        return torch.cat([made[x] for x in each]), same
+        return torch.cat(inputs), same
 
     def _calls(self, context: RequestContext) -> str:
         """Name the device calls of requests that are encoded alone; others have other bits."""

@@ -8,7 +8,7 @@ goal, and what takes several device calls are computed in pieces.
 from __future__ import annotations
 
 import math
-from functools import partial
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -41,6 +41,21 @@ class PoolProgram(NamedTuple):
     kept: int
     reduction: Reduction
     endpoint_tolerance: float
+
+    @classmethod
+    def of(cls, moment: Moment, views: int, candidates: int, weights: Tensor) -> PoolProgram:
+        """Return the program of so many candidates and views, with horizon weights (H,)."""
+        request = moment.request
+        return cls(
+            len(request.history),
+            views,
+            candidates,
+            tuple(weights.tolist()),
+            moment.elite_count,
+            moment.kept_elites,
+            moment.reduction,
+            request.endpoint_tolerance,
+        )
 
     def from_frames(
         self,
@@ -106,8 +121,8 @@ class PoolProgram(NamedTuple):
         if not math.isfinite(float(largest)):
             return None
         elite, kept = each[tables + 4] if self.elites else None, each[-1] if self.kept else None
-        shaped = (x.view(v, j) for x in each[:tables])
-        numbers = ViewNumbers(*shaped, *each[tables : tables + 4], elite, kept)
+        shaped = [x.view(v, j) for x in each[:tables]]
+        numbers = ViewNumbers._make([*shaped, *each[tables : tables + 4], elite, kept])
         return joined.float().view(n, -1), costs, numbers
 
     def _split(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -125,50 +140,48 @@ def may_capture(moment: Moment, context: RequestContext) -> bool:
 
 def certify_captured(
     opened: Moment | EncodedMoment,
-    moment: Moment,
     pool: Float[Tensor, "candidates horizon block_width"],
     weights: Float64[Tensor, "horizon"],
     context: RequestContext,
 ) -> tuple[EncodedMoment, Tensor, ViewNumbers] | None:
     """Certify a pool of a moment in one computation; return its clean costs and other numbers.
 
-    None where it has to be done in pieces, whatever the reason; raises what each of both does.
+    None where it has to be done in pieces, whatever the reason; raises what that does.
     """
-    engine, request, (count, horizon) = moment.engine, moment.request, pool.shape[:2]
-    sources = opened.sources if isinstance(opened, Moment) else None
-    views = len(opened.views if sources is None else sources.views)
-    rows = pool_rows_per_call(engine.device.type, moment.card, horizon)
-    if (1 + views) * count > rows:
-        return None
-    program = PoolProgram(
-        len(request.history),
-        views,
-        count,
-        tuple(weights.tolist()),
-        moment.elite_count,
-        moment.kept_elites,
-        moment.reduction,
-        request.endpoint_tolerance,
-    )
-    ask = partial(engine.captured, moment.model, moment.mode, context, program)
-    beside = moment.past, pool
-    if sources is None:
+    moment = opened if isinstance(opened, Moment) else opened.asked
+    engine = moment.engine
+
+    def ask(
+        views: int, sent: Tensor, there: Sequence[Tensor] = ()
+    ) -> tuple[Tensor, Tensor, ViewNumbers] | None:
+        """From latents that are ``sent``, or from frames that are ``there`` and a goal's latent."""
+        rows = pool_rows_per_call(engine.device.type, moment.card, len(weights))
+        if (1 + views) * len(pool) > rows:
+            return None
+        program = PoolProgram.of(moment, views, len(pool), weights)
+        compute = program.from_frames if there else program.from_latents
+        asked = moment.model, moment.mode, context, program, compute
+        found = engine.captured(*asked, there, sent, moment.past, pool)
+        return None if found is None else program.read(found)
+
+    if isinstance(opened, EncodedMoment):
         known = opened.clean, opened.views.flatten(0, 1), opened.goal[None]
-        found = ask(program.from_latents, [], torch.cat(known), *beside)
-        read = None if found is None else program.read(found)
+        read = ask(len(opened.views), torch.cat(known))
         return None if read is None else (opened, *read[1:])
-    encoder, goal = opened.encoder, torch.zeros(0, moment.card.latent_dim)
-    if not moment.goal_is_frame:
-        goal = torch.from_numpy(request.goal)[None]
+    encoder, sources, goal = opened.encoder, opened.sources, torch.zeros(0, opened.card.latent_dim)
+    if not opened.goal_is_frame:
+        goal = torch.from_numpy(opened.request.goal)[None]
+    views, read = len(sources.views), None
     if (joined := encoder.recall(sources, context)) is not None:
-        found = ask(program.from_latents, [], torch.cat([joined, goal]), *beside)
-    elif inputs := encoder.inputs(moment.model, sources, context, moment.mode):
-        found = ask(program.from_frames, inputs, goal, *beside)
-    else:
+        read = ask(views, torch.cat([joined, goal]))
+    elif inputs := encoder.inputs(opened.model, sources, context, opened.mode):
+        read = ask(views, goal, inputs)
+    if read is None:
         return None
-    if found is None or (read := program.read(found)) is None:
-        return None
-    joined = read[0][: len(read[0]) - len(goal)].clone()
+    latents, costs, numbers = read
+    joined = latents[: len(latents) - len(goal)].clone()
     encoder.keep(sources, context, joined)
-    encoded = moment.with_latents(sources.split(joined))
-    return (encoded, *read[1:]) if len(encoded.views) == views else None
+    encoded = opened.with_latents(sources.split(joined))
+    if (kept := encoded.kept) is not None:
+        numbers = ViewNumbers._make(None if x is None else x[kept] for x in numbers)
+    return encoded, costs, numbers

@@ -101,9 +101,14 @@ def write_views(
     assert top1 is not None  # noqa: S101
     return [
         ViewCertificate(
-            0,
-            row,
-            *(x[row].numpy() for x in numbers[:6]),
+            spec_index=0,
+            draw=row,
+            perturbed_costs=numbers.perturbed_costs[row].numpy(),
+            displacements=numbers.displacements[row].numpy(),
+            bounds=numbers.bounds[row].numpy(),
+            chained_bounds=numbers.chained_bounds[row].numpy(),
+            acpc_one_step=one_step[row].numpy(),
+            acpc=acpc[row].numpy(),
             perturbed_winner=int(winners[row]),
             excess_cost=excess[row],
             excess_cost_bound=bound[row],

@@ -190,6 +190,7 @@ class EncodedMoment:
         clean: Latents of the history, (h, dim).
         goal: The projected goal, (dim,).
         views: Latents of the history in those of its views that differ, (views, h, dim).
+        kept: Which of the views that were encoded these are; None: all.
         goals: The goal in each of ``views``, (views, dim).
         view_rows: Every view asked for, and its row of ``views``.
     """
@@ -201,9 +202,11 @@ class EncodedMoment:
         self.goal = latents.extra[0] if frame else torch.from_numpy(asked.request.goal)
         views, rows = latents.views, view_rows(asked.asked_views)
         goals = latents.extra[1:] if asked.apply_to.goal else self.goal.expand(len(views), -1)
+        self.kept: Tensor | None = None
         if (first := equal_rows(views, goals)) is not None:
             kept, distinct = np.unique(first.numpy(), return_inverse=True)
-            views, goals = (part[torch.from_numpy(kept)] for part in (views, goals))
+            self.kept = torch.from_numpy(kept)
+            views, goals = views[self.kept], goals[self.kept]
             rows = [(view, int(distinct[row])) for view, row in rows]
         self.views, self.goals, self.view_rows = views, goals, rows
 

@@ -113,10 +113,10 @@ class SelfAttention(nn.Module):
         weight, bias = (self.weight, self.bias) if self.weight is not None else self._joined()
         width = weight.shape[1]
         if queries == tokens.shape[1]:
-            mapped = F.linear(tokens, weight, bias).split(width, dim=-1)
+            mapped = F.linear(tokens, weight, bias).chunk(3, dim=-1)
         else:
             q = F.linear(tokens[:, :queries], weight[:width], bias[:width])
-            mapped = q, *F.linear(tokens, weight[width:], bias[width:]).split(width, dim=-1)
+            mapped = q, *F.linear(tokens, weight[width:], bias[width:]).chunk(2, dim=-1)
         q, k, v = (split_heads(x, self.heads) for x in mapped)
         mixed = F.scaled_dot_product_attention(q, k, v)  # (n, heads, queries, d)
         return mixed.transpose(1, 2).flatten(2)
@@ -202,7 +202,7 @@ class ViT(nn.Module):
 
 def split_heads(tokens: Float[Tensor, "n t inner"], heads: int) -> Float[Tensor, "n heads t d"]:
     """Each token's coordinates, a share for every attention head."""
-    return tokens.unflatten(-1, (heads, -1)).transpose(1, 2)
+    return tokens.reshape(*tokens.shape[:2], heads, -1).transpose(1, 2)
 
 
 def _added(residual: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
