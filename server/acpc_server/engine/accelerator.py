@@ -183,7 +183,9 @@ class DeviceGraphs:
         Raises RuntimeError: ``work`` cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.device(self._device), torch.cuda.graph(graph):
+        # Other threads, which draw views and pin memory, go on meanwhile.
+        captured = torch.cuda.graph(graph, capture_error_mode="thread_local")
+        with torch.cuda.device(self._device), captured:
             out = work()
         return graph.replay, out
 

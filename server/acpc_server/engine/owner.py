@@ -225,17 +225,14 @@ class DeviceOwner:
             return to_host(compute(*inputs))  # before it is widened: halves what bf16 takes
 
     def captures(self, model: FrozenWorldModel, call: DeviceCall) -> bool:
-        """Whether a graph is wanted: of one request's call, or of a job's rollouts.
+        """Whether a graph is wanted: of one request's call, or of a job's.
 
-        A plug-in's model may keep things from one call to the next, what shares a call is of
-        another size each time, and a job's frames occupy the device for longer than launches take.
+        A plug-in's model may keep things from one call to the next, and what shares a call is of
+        another size each time.
         """
         context = call.context
-        if not self.graphs.wanted or not isinstance(model, FrozenNetwork):
-            return False
-        if context.priority is not Priority.INTERACTIVE:
-            return call.primitive == "rollout"
-        return not isinstance(context, DeviceContext) or context.alone
+        alone = not isinstance(context, DeviceContext) or context.alone
+        return self.graphs.wanted and isinstance(model, FrozenNetwork) and alone
 
     def _by_graph(
         self,
@@ -281,6 +278,8 @@ class DeviceOwner:
 
     def _own_device(self, threads: int) -> None:
         try:
+            if self._device.type != "cpu":
+                threads = 1  # copies alone are the processor's, and a team takes longer to wake
             if threads:
                 torch.set_num_threads(threads)
             torch.get_num_threads()  # settles this thread's count, whatever others set later

@@ -264,7 +264,7 @@ def _long(
     inputs, single = x.shape[-1], x.dtype is torch.float32
     if not (_captured and single and inputs >= LONG) or inputs % PARTS_OF_LONG:
         return F.linear(x, weight, bias)
-    parts = (each.view(-1, PARTS_OF_LONG, inputs // PARTS_OF_LONG) for each in (x, weight))
+    parts = (each.reshape(-1, PARTS_OF_LONG, inputs // PARTS_OF_LONG) for each in (x, weight))
     left, right = (each.transpose(0, 1) for each in parts)  # (parts, rows, share of the inputs)
     found = torch.bmm(left, right.mT).sum(0)
     return (found if bias is None else found.add_(bias)).view(*x.shape[:-1], -1)
@@ -279,10 +279,9 @@ def _attend(
     """
     t, g, n, _ = qkv.shape
     each = qkv.view(t, g * n, 3, heads, -1)
-    may = _captured or (qkv.is_cpu and qkv.dtype is not torch.bfloat16)
-    if may and g * n * heads >= by_element:
-        with torch.autocast("cuda", enabled=False):
-            mixed = _by_element(each, later)  # (q, rows, heads, d)
+    reduced = qkv.dtype is torch.bfloat16
+    if (_captured or qkv.is_cpu) and not reduced and g * n * heads >= by_element:
+        mixed = _by_element(each, later)  # (q, rows, heads, d)
     else:
         q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
         q = q[:, :, -1:] if later is None else q

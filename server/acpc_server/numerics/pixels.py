@@ -24,20 +24,20 @@ PIECE_BYTES = 2**25
 def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
     """Return a number for each channel, typed and placed as ``like``, not to be written to.
 
-    Nothing waits for a device: there the numbers are arguments of kernels.
+    Nothing waits for a device, but for the first of them.
     """
-    if type(like) is Tensor and like.device.type == "cpu":
-        return _on_cpu(tuple(values), like.dtype)
-    out = like.new_empty(3, 1, 1)
+    if type(like) is Tensor and not (like.is_cuda and torch.cuda.is_current_stream_capturing()):
+        return _kept(tuple(values), like.dtype, like.device)
+    out = like.new_empty(3, 1, 1)  # of a trace or a graph, which it must not outlive
     for place, value in zip(out, values, strict=True):
         place.fill_(value)
     return out
 
 
 @lru_cache(64)
-def _on_cpu(values: tuple[float, ...], dtype: torch.dtype) -> Tensor:
+def _kept(values: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
     with torch.inference_mode(False):
-        return torch.tensor(values, dtype=dtype).view(3, 1, 1)
+        return torch.tensor(values, dtype=dtype, device=device).view(3, 1, 1)
 
 
 def to_model_input(

@@ -16,18 +16,22 @@ from acpc.contract import (
     NumericMode,
     Occlusion,
     PerturbationSet,
+    PoolRequest,
     RandomShift,
     Resize,
     Shadow,
     Views,
 )
 from acpc_server.encoding import HistoryEncoder, distinct_views
-from acpc_server.engine import DeviceClient, DeviceContext
+from acpc_server.engine import CachedCheckpoint, DeviceClient, DeviceContext
 from acpc_server.engine.accelerator import to_device
 from acpc_server.engine.arithmetic import load_derivatives
+from acpc_server.interactive import Planner
+from acpc_server.interactive.captured import PoolProgram, certify_captured
 from acpc_server.models import FrozenJepa
+from acpc_server.models.folder import CheckpointEntry
 from acpc_server.models.loader import load_checkpoint
-from acpc_server.numerics import consistency
+from acpc_server.numerics import consistency, horizon_weights
 from acpc_server.observe import Metrics
 from pretended_cuda import CUDA, HiddenSynchronisation, MixedDevices, on_pretended, pretended_cuda
 from public_checkpoint import public_config, write_checkpoint
@@ -138,6 +142,40 @@ def test_a_pool_at_paper_size_is_few_operations(
         engine.rollout_pool(there, histories, torch.zeros(2, WIDTH), pool, context(), mode)
         assert histories.shape == (1 + 5, 3, 192)
         assert watch.writing <= most
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+def test_an_ordinary_pool_is_one_copy_out_and_nothing_waits(
+    engine: DeviceClient, model: FrozenJepa, monkeypatch: pytest.MonkeyPatch, drawn: bool
+) -> None:
+    """From frames in bytes and candidates to certificates, and so it can be captured."""
+    frames = np.arange(7 * SIDE * SIDE * 3).astype(np.uint8).reshape(7, SIDE, SIDE, 3)
+    candidates = np.arange(CANDIDATES * STEPS * WIDTH, dtype=np.float32)
+    views: Views = PerturbationSet((GaussianNoise(sigma=0.1),)) if drawn else frames[None, 4:]
+    with pretended_cuda() as watch:
+        can_draw(monkeypatch)
+        there = on_pretended(model)
+        loaded = CachedCheckpoint("model", "", there, CheckpointEntry("model", "", 0, ()))
+        asked = PoolRequest(
+            checkpoint=loaded.pinned(),
+            history=frames[:3],
+            goal=frames[3],
+            past_blocks=np.zeros((2, WIDTH), np.float32),
+            views=views,
+            candidates=candidates.reshape(CANDIDATES, STEPS, WIDTH),
+            elite_count=2,
+        )
+        opened = Planner(engine, max_frames=9, max_predictions=999).prepare(loaded, asked)
+        given, weights = torch.from_numpy(asked.candidates), horizon_weights((), STEPS)
+        # What is read from the answer has no values here.
+        monkeypatch.setattr(PoolProgram, "read", lambda *_: None)
+        assert certify_captured(opened, given, weights, context()) is None
+        sent = 4 * (asked.past_blocks.size + asked.candidates.size)
+        encoded = 4 if drawn else 7
+        assert watch.copies_in == [encoded * frames[0].nbytes, sent]
+        numbers = 1 + 7 * DIM + CANDIDATES + 6 * CANDIDATES + 5
+        assert watch.copies_out == [8 * numbers]
+        assert watch.waiting == []
 
 
 def test_distances_are_measured_where_the_latents_are() -> None:
