@@ -200,7 +200,8 @@ class JepaRollout:
         """Shifts, scales and gates, six a layer, under the embedded blocks of p x j rows."""
         found = F.linear(F.silu(self._condition(embedded)), *self._modulation).flatten(1, 2)
         parts = found.view(*found.shape[:2], 6 * len(self.weights[1]), -1)
-        return parts.transpose(1, 2).contiguous().unsqueeze(2)
+        # In the type of what they change, once: each of their uses would convert them.
+        return parts.transpose(1, 2).to(self.weights[0].dtype).contiguous().unsqueeze(2)
 
     def tokens(self, latents: Float[Tensor, "*rows dim"]) -> Float[Tensor, "*rows hidden"]:
         """Tokens without their positions, to which the input map's bias belongs."""
