@@ -35,7 +35,13 @@ from acpc_server.engine.sizes import (
     rollouts_per_call,
 )
 from acpc_server.errors import AcpcError, Cancelled, DeadlineExceeded
-from acpc_server.models import FrozenNetwork, FrozenWorldModel, TakesProprio
+from acpc_server.models import (
+    FrozenNetwork,
+    FrozenWorldModel,
+    TakesProprio,
+    rollout,
+    rollout_pool,
+)
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     Admission,
@@ -177,7 +183,11 @@ class DeviceClient:
         size = frames.shape[2:]
         most = frames_per_call(self.device.type, context.priority, model.card, *size)
         call = DeviceCall("encode", mode, encoding_work(model.card, *size), context)
-        return self._run(call, most, partial(self.owner.encode, model, call), frames)
+
+        def encode(network: FrozenWorldModel, part: Tensor) -> Tensor:
+            return network.encode(part)
+
+        return self._run(call, most, partial(self.owner.by_model, model, call, encode), frames)
 
     def embed_proprio(
         self,
@@ -214,7 +224,11 @@ class DeviceClient:
         steps = blocks.shape[1]
         most = rollouts_per_call(self.device.type, context.priority, model.card, steps)
         call = DeviceCall("rollout", mode, rollout_work(model.card, steps), context)
-        out = self._run(call, most, partial(self.owner.roll, model, call), histories, blocks)
+
+        def compute(starts: Tensor, part: Tensor) -> Tensor:
+            return self.owner.by_model(model, call, rollout, starts, part, rows=len(starts))
+
+        out = self._run(call, most, compute, histories, blocks)
         first = equal_rows(histories, blocks)
         return out if first is None else out[first]
 
@@ -238,7 +252,9 @@ class DeviceClient:
 
         def compute(part: Tensor) -> Tensor:
             starts, before = to_device(self.device, dtype, histories, past)
-            return self.owner.pool(model, call, starts, before, part)
+            given, rows = (starts, before, part.transpose(0, 1)), count * len(part)
+            rolled = self.owner.by_model(model, call, rollout_pool, *given, rows=rows)
+            return rolled.transpose(0, 1)
 
         out = self._run(call, most, compute, pools.transpose(0, 1))  # (j, v, horizon, dim)
         rows = out.transpose(0, 1)
@@ -266,8 +282,7 @@ class DeviceClient:
     ) -> Tensor | None:
         """Compute ``compute(model, *there, *sent)`` as :meth:`DeviceOwner.captured` does."""
         call = DeviceCall("certify", mode, 0.0, context)
-        placed = partial(compute, self.owner.for_mode(model, mode))
-        return self.owner.captured(model, call, what, placed, there, *sent)
+        return self.owner.captured(model, call, what, compute, there, *sent)
 
     def rollout_tangent(
         self,

@@ -32,7 +32,7 @@ from acpc_server.engine.graphs import Graphs
 from acpc_server.engine.programs import GRAPH, StepPrograms
 from acpc_server.engine.self_test import OtherModes, self_test
 from acpc_server.errors import AcpcError, DeviceFailed, ResourceExhausted, shortage
-from acpc_server.models import FrozenNetwork, FrozenWorldModel, rollout, rollout_pool
+from acpc_server.models import FrozenNetwork, FrozenWorldModel
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import (
     RETRY_SECONDS,
@@ -159,31 +159,24 @@ class DeviceOwner:
         halves = zip(*(torch.split(x, (rows + 1) // 2) for x in inputs), strict=True)
         return torch.cat([self.compute(call, work, *half) for half in halves])
 
-    def encode(self, model: FrozenWorldModel, call: DeviceCall, frames: Tensor) -> Tensor:
-        """Encode normalised frames (n, 3, height, width); return (n, dim)."""
-        encode = self.for_mode(model, call.mode).encode
-        if self.captures(model, call):
-            return self._by_graph(model, call, encode, frames)
-        return to_host(encode(frames))
-
-    def pool(
+    def by_model(
         self,
         model: FrozenWorldModel,
         call: DeviceCall,
-        histories: Tensor,
-        past: Tensor,
-        candidates: Tensor,
+        compute: Callable[..., Tensor],
+        *inputs: Tensor,
+        rows: int = 0,
     ) -> Tensor:
-        """Roll out candidates (j, p, horizon, width) of pools; return (j, v, horizon, dim)."""
-        rows = len(histories) * len(candidates)
-        inputs = histories, past, candidates.transpose(0, 1)
-        return self._rolled(model, call, rollout_pool, rows, *inputs).transpose(0, 1)
+        """Compute ``compute(model, *inputs)`` by a graph where one is wanted, and else eagerly.
 
-    def roll(
-        self, model: FrozenWorldModel, call: DeviceCall, histories: Tensor, blocks: Tensor
-    ) -> Tensor:
-        """Roll out histories (n, h, dim) under blocks of their own (n, h - 1 + horizon, width)."""
-        return self._rolled(model, call, rollout, len(histories), histories, blocks)
+        So many ``rows`` are rolled out, by the compiled step where there is one.
+        """
+        placed = partial(compute, self.for_mode(model, call.mode))
+        if self.captures(model, call):
+            return self._by_graph(model, call, placed, *inputs)
+        rolls = self._programs.serve(model, call.mode, call.context, rows)
+        with rolls if rows else nullcontext():
+            return to_host(placed(*inputs))  # before it is widened: halves what bf16 takes
 
     def captured(
         self,
@@ -194,35 +187,22 @@ class DeviceOwner:
         there: Sequence[Tensor],
         *sent: Tensor,
     ) -> Tensor | None:
-        """Compute a request by one graph, or until there is one eagerly, all on the device.
+        """Compute ``compute(model, *inputs)`` of a request by one graph, or eagerly at first.
 
-        ``compute``, which ``what`` names beside the call, takes what is ``there``, and float32
-        tensors of the host, which are ``sent`` in one copy. None where memory is short.
+        Inputs are ``there``, or float32 tensors of the host, which are ``sent`` in one copy;
+        ``what`` names the computation beside the call. None where memory is short.
         """
         self._modes.require(call.mode)
+        placed = partial(compute, self.for_mode(model, call.mode))
         try:
             with arithmetic(call.mode, self._device):
                 inputs = *there, *to_device(self._device, torch.float32, *sent)
-                return self._by_graph(model, call, compute, *inputs, what=what)
+                return self._by_graph(model, call, placed, *inputs, what=what)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not isinstance(error, torch.OutOfMemoryError) and shortage(error) is None:
                 raise
             self.graphs.drop()
             return None
-
-    def _rolled(
-        self,
-        model: FrozenWorldModel,
-        call: DeviceCall,
-        roll: Callable[..., Tensor],
-        rows: int,
-        *inputs: Tensor,
-    ) -> Tensor:
-        compute = partial(roll, self.for_mode(model, call.mode))
-        if self.captures(model, call):
-            return self._by_graph(model, call, compute, *inputs)
-        with self._programs.serve(model, call.mode, call.context, rows):
-            return to_host(compute(*inputs))  # before it is widened: halves what bf16 takes
 
     def captures(self, model: FrozenWorldModel, call: DeviceCall) -> bool:
         """Whether a graph is wanted: of one request's call, or of a job's.

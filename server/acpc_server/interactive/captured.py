@@ -43,14 +43,14 @@ class PoolProgram(NamedTuple):
     endpoint_tolerance: float
 
     @classmethod
-    def of(cls, moment: Moment, views: int, candidates: int, weights: Tensor) -> PoolProgram:
-        """Return the program of so many candidates and views, with horizon weights (H,)."""
+    def of(cls, moment: Moment, views: int, candidates: int, horizon: int) -> PoolProgram:
+        """Return the program of so many candidates, of as many steps, under so many views."""
         request = moment.request
         return cls(
             len(request.history),
             views,
             candidates,
-            tuple(weights.tolist()),
+            moment.weights or (1 / horizon,) * horizon,
             moment.elite_count,
             moment.kept_elites,
             moment.reduction,
@@ -141,7 +141,6 @@ def may_capture(moment: Moment, context: RequestContext) -> bool:
 def certify_captured(
     opened: Moment | EncodedMoment,
     pool: Float[Tensor, "candidates horizon block_width"],
-    weights: Float64[Tensor, "horizon"],
     context: RequestContext,
 ) -> tuple[EncodedMoment, Tensor, ViewNumbers] | None:
     """Certify a pool of a moment in one computation; return its clean costs and other numbers.
@@ -155,10 +154,10 @@ def certify_captured(
         views: int, sent: Tensor, there: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor, ViewNumbers] | None:
         """From latents that are ``sent``, or from frames that are ``there`` and a goal's latent."""
-        rows = pool_rows_per_call(engine.device.type, moment.card, len(weights))
-        if (1 + views) * len(pool) > rows:
+        (count, horizon), device = pool.shape[:2], engine.device.type
+        if (1 + views) * count > pool_rows_per_call(device, moment.card, horizon):
             return None
-        program = PoolProgram.of(moment, views, len(pool), weights)
+        program = PoolProgram.of(moment, views, count, horizon)
         compute = program.from_frames if there else program.from_latents
         asked = moment.model, moment.mode, context, program, compute
         found = engine.captured(*asked, there, sent, moment.past, pool)

@@ -111,7 +111,7 @@ class _Pool:
         ordinary = self.cost is None and self.choices is None
         if not ordinary or not may_capture(self.moment, context):
             return None
-        found = certify_captured(self.opened, self.pool, self.weights, context)
+        found = certify_captured(self.opened, self.pool, context)
         if found is None:
             return None
         encoded, costs, numbers = found

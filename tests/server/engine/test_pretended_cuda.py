@@ -31,7 +31,7 @@ from acpc_server.interactive.captured import PoolProgram, certify_captured
 from acpc_server.models import FrozenJepa
 from acpc_server.models.folder import CheckpointEntry
 from acpc_server.models.loader import load_checkpoint
-from acpc_server.numerics import consistency, horizon_weights
+from acpc_server.numerics import consistency
 from acpc_server.observe import Metrics
 from pretended_cuda import CUDA, HiddenSynchronisation, MixedDevices, on_pretended, pretended_cuda
 from public_checkpoint import public_config, write_checkpoint
@@ -166,10 +166,10 @@ def test_an_ordinary_pool_is_one_copy_out_and_nothing_waits(
             elite_count=2,
         )
         opened = Planner(engine, max_frames=9, max_predictions=999).prepare(loaded, asked)
-        given, weights = torch.from_numpy(asked.candidates), horizon_weights((), STEPS)
+        given = torch.from_numpy(asked.candidates)
         # What is read from the answer has no values here.
         monkeypatch.setattr(PoolProgram, "read", lambda *_: None)
-        assert certify_captured(opened, given, weights, context()) is None
+        assert certify_captured(opened, given, context()) is None
         sent = 4 * (asked.past_blocks.size + asked.candidates.size)
         encoded = 4 if drawn else 7
         assert watch.copies_in == [encoded * frames[0].nbytes, sent]
