@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Call, Door, Limits, ReadLimit, Service, Workers
+from acpc_server.rpc import Call, Door, Limits, ReadLimit, Workers
 from google.protobuf.descriptor import ServiceDescriptor
 from waiting import GENEROUS_SECONDS
 
@@ -50,7 +50,7 @@ def served(
     message_seconds: float = 5.0,
     threads: int = 4,
     metrics: Metrics | None = None,
-    check: Callable[[Call], None] | None = None,
+    check: Callable[[str, str, float | None], None] | None = None,
     uploads: Sequence[str] = (),
     identify: Any = None,
 ) -> Iterator[str]:
@@ -65,7 +65,7 @@ def served(
     door = Door(metrics or Metrics(), identify)
     workers = Workers(threads)
     for service, servicer in services.items():
-        door.add(service, Service(servicer, limits, workers, check, uploads))
+        door.add(service, servicer, limits, workers, check=check, uploads=uploads)
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

@@ -6,8 +6,7 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
@@ -21,7 +20,7 @@ from google.rpc import status_pb2
 
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
-from acpc_server.observe import CallSpan, Metrics, begin_span, log_call
+from acpc_server.observe import Metrics, begin_span, log_call
 from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
 from acpc_server.rpc.status import plain_status, to_status
 from acpc_server.rpc.workers import Workers
@@ -48,32 +47,28 @@ KINDS = {
 T = TypeVar("T")
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
 Identify: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
-
-
-@dataclass(frozen=True)
-class Service:
-    """How the methods of a service are served: by which object, within which limits.
-
-    ``check`` rejects a call before its message is read; methods in ``uploads`` count as such.
-    """
-
-    servicer: object
-    limits: Limits
-    workers: Workers
-    check: Callable[[Call], None] | None = None
-    uploads: Sequence[str] = ()
+# Of a method, a caller and the seconds left: raises for a call that is not to be read.
+Check: TypeAlias = "Callable[[str, str, float | None], None]"
 
 
 class Method:
     """One method of a service: its messages, what it counts as, and its series in the metrics."""
 
-    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics, served: Service) -> None:
+    def __init__(
+        self,
+        descriptor: MethodDescriptor,
+        metrics: Metrics,
+        limits: Limits,
+        workers: Workers,
+        *,
+        check: Check | None = None,
+        uploads: bool = False,
+    ) -> None:
         self.service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{self.service}/{self.name}"
-        self.served = served
+        self.limits, self.workers, self.check = limits, workers, check
         self.streams: bool = descriptor.client_streaming
-        self.counted = ["calls"] + ["streams"] * self.streams
-        self.counted += ["uploads"] * (self.name in served.uploads)
+        self.counted = ["calls"] + ["streams"] * self.streams + ["uploads"] * uploads
         self.changes = self.path in CHANGES
         self.probes = self.service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
@@ -132,11 +127,10 @@ class Call:
         made = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_REQUEST_ID] or made
         self._agent = headers.get("user-agent", "")[:MAX_AGENT]
-        self._span: CallSpan | None = None
-        if not method.probes:
-            parent = headers.get("traceparent", "")
-            self._span = begin_span(method.service, method.name, parent)
-        span = self._span  # for a bucket of a histogram; None where no trace is kept
+        parent = headers.get("traceparent", "")
+        span = None if method.probes else begin_span(method.service, method.name, parent)
+        self._span = span
+        # For a bucket of a histogram; None where no trace is kept.
         self._exemplar = {"trace_id": span.trace_id} if span is not None and span.sampled else None
         method.started.inc()
 
@@ -162,14 +156,14 @@ class Call:
             return None
         return max(0.0, self._began + self._budget - time.monotonic())
 
-    async def receive(self) -> bytes | None:
+    async def _receive(self) -> bytes | None:
         """Return the bytes of the next message, or None at the end of them."""
         data = await self._context.read()
         return None if data is grpc.aio.EOF else data
 
     async def message(self) -> Any:  # noqa: ANN401 - a message of any type
         """Return the one message of a call that sends one."""
-        data = await self.method.served.limits.read(self)
+        data = await self.method.limits.read(self.caller, self._receive)
         if data is None:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         message = await self._parsed(data)
@@ -184,8 +178,9 @@ class Call:
     async def messages(self, limit: ReadLimit) -> AsyncIterator[Any]:
         """Yield the messages of a stream, which may be silent until ``limit`` once it has begun."""
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
-        limits = self.method.served.limits
-        receive = limits.read(self, limit)  # a stream that shows none soon yields
+        limits = self.method.limits
+        # A stream that shows none soon yields.
+        receive = limits.read(self.caller, self._receive, limit)
         while (data := await receive) is not None:
             self.identify()
             began = time.monotonic()
@@ -193,10 +188,10 @@ class Call:
                 yield await self._parsed(data)
             finally:
                 self.method.messages.observe(time.monotonic() - began, self._exemplar)
-            receive = limits.listen(self, limit)
+            receive = limits.listen(self._receive, limit)
 
     async def _parsed(self, data: bytes) -> Any:  # noqa: ANN401
-        self.method.served.limits.held_bytes += len(data) - self._bytes
+        self.method.limits.held_bytes += len(data) - self._bytes
         self._bytes, self.small = len(data), len(data) <= LOOP_BYTES
         if self.small:
             return self.method.parse(data)
@@ -204,19 +199,13 @@ class Call:
 
     def aside(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a worker call ``work``, in turn with those of other callers."""
-        return self.method.served.workers.run(self.caller, work, *args)
+        return self.method.workers.run(self.caller, work, *args)
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""
         self.active = False
-        self.method.served.limits.held_bytes -= self._bytes
+        self.method.limits.held_bytes -= self._bytes
         self._bytes = 0
-
-    def interrupt(self, error: AcpcError) -> None:
-        """End the call with an error, whatever it waits for."""
-        if self.interrupted is None:
-            self.interrupted = error
-            self.task.cancel()
 
     def named(self, error: AcpcError) -> AcpcError:
         """Add the names nearest to an unknown one, for a caller that may list names."""

@@ -17,14 +17,15 @@ from acpc_server.rpc.request import load, page_of, read
 
 
 @dataclass(frozen=True)
-class CheckpointServicer:
-    """Lists, loads and unloads checkpoints.
+class CatalogServicer:
+    """Lists datasets, tasks and checkpoints, and loads and unloads the latter.
 
     All callers share them, so that only the role admin loads and unloads. The others lose time by
     it, never an answer: what holds a checkpoint finishes with it.
     """
 
     _checkpoints: CheckpointCache
+    _datasets: DatasetStore
 
     def ListCheckpoints(
         self, request: pb.ListCheckpointsRequest, context: Call
@@ -62,19 +63,6 @@ class CheckpointServicer:
         entry = self._checkpoints.unload(ref.name, ref.weights)
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
 
-
-def _named(request: pb.LoadCheckpointRequest | pb.UnloadCheckpointRequest) -> CheckpointRef:
-    if len(request.request_id) > MAX_REQUEST_ID:
-        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
-    return read(CheckpointRef, request.checkpoint, "checkpoint")
-
-
-@dataclass(frozen=True)
-class DatasetServicer:
-    """Lists datasets and tasks."""
-
-    _datasets: DatasetStore
-
     def ListDatasets(
         self, request: data_pb.ListDatasetsRequest, context: Call
     ) -> data_pb.ListDatasetsResponse:
@@ -88,3 +76,9 @@ class DatasetServicer:
         """List a page of the presets and then of the task files below the root, by name."""
         entries, token = page_of(request, self._datasets.tasks())
         return data_pb.ListTasksResponse(tasks=entries, next_page_token=token)
+
+
+def _named(request: pb.LoadCheckpointRequest | pb.UnloadCheckpointRequest) -> CheckpointRef:
+    if len(request.request_id) > MAX_REQUEST_ID:
+        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
+    return read(CheckpointRef, request.checkpoint, "checkpoint")

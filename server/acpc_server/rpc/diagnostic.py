@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from acpc.contract import (
     MAX_REQUEST_ID,
@@ -51,9 +51,7 @@ MAX_REQUEST_SECONDS = 300.0
 # since a planner cannot continue without them.
 ADMITTED = 1.0
 FIRST = "the first message of a stream is its start"
-# What the device does for a request, and what makes a message of its answer.
 T = TypeVar("T")
-Prepared: TypeAlias = tuple[Work[Any], Callable[[Any], T]]
 
 
 @dataclass(frozen=True)
@@ -66,10 +64,6 @@ class DiagnosticServicer:
     _comparison: PairComparer
     _planner: Planner
     idle_seconds: float
-
-    def check(self, call: Call) -> None:
-        """Raise ResourceExhausted for a unary call that would not be admitted now."""
-        self._admission.check(call.method.name, call.caller, call.remaining())
 
     async def ComparePair(
         self, request: pb.ComparePairRequest, context: Call
@@ -103,11 +97,11 @@ class DiagnosticServicer:
         """Certify one pool."""
         with self._admitted(context) as admitted:
 
-            def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.CertifyPoolResponse]:
+            def prepare(loaded: CachedCheckpoint | None) -> Work[pb.CertifyPoolResponse]:
                 asked = read(PoolRequest, request)
-                identity, moment = asked.request_id, self._prepare(asked, loaded)
-                work = pool_work(moment, asked.candidates, admitted, asked)
-                return work, partial(_written, identity or context.request_id, admitted)
+                work = pool_work(self._prepare(asked, loaded), asked.candidates, admitted, asked)
+                identity = asked.request_id or context.request_id
+                return _then(work, partial(_written, identity, admitted))
 
             return await self._answer(context, admitted, request.checkpoint, prepare)
 
@@ -175,36 +169,31 @@ class DiagnosticServicer:
         call: Call,
         context: RequestContext,
         ref: receipt_pb2.CheckpointRef | None,
-        prepare: Callable[[CachedCheckpoint | None], Prepared[T]],
+        prepare: Callable[[CachedCheckpoint | None], Work[T]],
     ) -> T:
-        """Prepare a request's work, have the device do it, and write the answer.
+        """Prepare a request's work, have the device do it, and finish the answer.
 
         All but the device's part is done here, on the event loop, where it takes no longer than a
         millisecond or so. A worker does it for a large message, a checkpoint ``ref`` that is to be
         loaded, and work in pieces.
         """
         loaded = None if ref is None else self._checkpoints.at_hand(ref.name, ref.weights)
-        prepared = None
+        work = None
         if call.small and (ref is None or loaded is not None):
-            work, write = prepared = prepare(loaded)
+            work = prepare(loaded)
             if not self._engine.is_large(work):
-                return write(work.finish(await self._engine.ask(work, context)))
-
-        def whole() -> T:
-            work, write = prepared or prepare(loaded)
-            return write(self._engine.run(work, context))
-
-        return await call.aside(whole)
+                return work.finish(await self._engine.ask(work, context))
+        return await call.aside(lambda: self._engine.run(work or prepare(loaded), context))
 
     async def _compare(
         self, request: pb.ComparePairRequest, call: Call, context: RequestContext
     ) -> pb.ComparePairResponse:
-        def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.ComparePairResponse]:
+        def prepare(loaded: CachedCheckpoint | None) -> Work[pb.ComparePairResponse]:
             asked = read(PairRequest, request)
             require_views(asked.views)
             checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
             work = self._comparison.work(checkpoint, asked, context)
-            return work, partial(_written, asked.request_id or call.request_id, context)
+            return _then(work, partial(_written, asked.request_id or call.request_id, context))
 
         return await self._answer(call, context, request.checkpoint, prepare)
 
@@ -227,7 +216,7 @@ def _next_pool(
     identity: str,
     context: RequestContext,
     _: CachedCheckpoint | None,
-) -> Prepared[pb.PlanCertificate]:
+) -> Work[pb.PlanCertificate]:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool, or another start")
     pool, sampled = message.pool, None
@@ -251,7 +240,7 @@ def _next_pool(
             candidates=None if sampled is None else write_tensor(sampled),
         )
 
-    return work, write
+    return _then(work, write)
 
 
 @contextmanager
@@ -266,6 +255,13 @@ def _of_plan() -> Iterator[None]:
         if error.field == "pool":
             raise
         raise error.below("pool" if ours else "start") from error
+
+
+def _then(work: Work[Any], write: Callable[[Any], Any]) -> Work[Any]:
+    """Have what finishes the work also write it as a message."""
+    finish = work.finish
+    work.finish = lambda found: write(finish(found))
+    return work
 
 
 def _written(

@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import mmap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TypeAlias
 from weakref import WeakValueDictionary
 
 from acpc_server.errors import DeadlineExceeded, HostShortage, ResourceExhausted
@@ -23,13 +23,8 @@ from acpc_server.scheduling import RETRY_SECONDS, most_of_one
 RESERVE_BYTES = 128 * 1024 * 1024
 
 
-class Read(Protocol):
-    """A call whose next message is to be read, by its caller."""
-
-    caller: str
-
-    async def receive(self) -> bytes | None:
-        """The next message; None after the last."""
+# The next message of a call; None after the last.
+Receive: TypeAlias = Callable[[], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -128,14 +123,16 @@ class Limits:
             if name in self._places:
                 self._places[name].leave(caller)
 
-    async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
-        """Receive the call's first message; None when its caller has sent all.
+    async def read(
+        self, caller: str, receive: Receive, limit: ReadLimit | None = None
+    ) -> bytes | None:
+        """Receive the first message of a caller's call; None when it has sent all.
 
         Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, the
         message was not whole after a while and others wait, or those of other calls fill memory.
         """
         limit = limit or self.limit
-        own = self._own.setdefault(call.caller, asyncio.Semaphore(self._each))
+        own = self._own.setdefault(caller, asyncio.Semaphore(self._each))
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limit.seconds) as ends, own:
@@ -146,21 +143,27 @@ class Limits:
                 async with self._slots:
                     self._reads[ends] = loop.time() + self._grace
                     ends.reschedule(loop.time() + limit.seconds)
-                    return await self._received(call)
+                    return await self._received(receive)
         except TimeoutError:
-            raise (limit.error() if ends in self._reads else _crowded()) from None
+            if ends in self._reads:
+                raise limit.error() from None
+            raise ResourceExhausted(
+                "others wait to send, and this message was not there in time; send it whole",
+                reason="MESSAGE_CROWDED_OUT",
+                retry_after=RETRY_SECONDS,
+            ) from None
         finally:
             self._reads.pop(ends, None)
 
-    async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
+    async def listen(self, receive: Receive, limit: ReadLimit) -> bytes | None:
         """Receive the next message of an open stream, which may be silent without a slot."""
         try:
             async with asyncio.timeout(limit.seconds):
-                return await self._received(call)
+                return await self._received(receive)
         except TimeoutError:
             raise limit.error() from None
 
-    async def _received(self, call: Read) -> bytes | None:
+    async def _received(self, receive: Receive) -> bytes | None:
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(
                 f"messages of {self.held_bytes} bytes are being worked on, over the limit of "
@@ -171,7 +174,7 @@ class Limits:
         if wrong := memory_short(2 * self._message_bytes * max(1, len(self._reads))):
             problem = f"the host is short of memory: {wrong}"
             raise HostShortage(problem, retry_after=RETRY_SECONDS)
-        return await call.receive()
+        return await receive()
 
 
 def memory_short(wanted: int = 0) -> str:
@@ -185,11 +188,3 @@ def memory_short(wanted: int = 0) -> str:
     except (OSError, MemoryError):
         return f"{wanted // 2**20} MiB of memory cannot be had"
     return ""
-
-
-def _crowded() -> ResourceExhausted:
-    return ResourceExhausted(
-        "others wait to send, and this message was not there in time; send it whole",
-        reason="MESSAGE_CROWDED_OUT",
-        retry_after=RETRY_SECONDS,
-    )

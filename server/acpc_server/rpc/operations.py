@@ -8,9 +8,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from acpc.contract import JobState, Timing, Wire, moment
+from acpc.contract import JobState, Timing, moment
 from google.longrunning import operations_pb2
 from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
@@ -22,36 +22,23 @@ from acpc_server.rpc.call import Call
 from acpc_server.rpc.following import JobFollowers
 from acpc_server.rpc.request import PREFIX, read_name, read_page
 from acpc_server.rpc.status import DOMAIN, plain_status
+from acpc_server.scoring import ScoreJobKind
+from acpc_server.studies import StudyJobKind
 
 WAIT_SECONDS = 60.0
 MAX_FILTER = 1000
 # Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
 MAX_LIST_BYTES = 3 * 2**20
-LABELS = ("checkpoint",)
 VALUE = re.compile(r'"[^"]*"|[^\s"]+')
 # Between terms, not within quotes: an even number of those follows.
 AND = re.compile(r'\sAND\s(?=[^"]*(?:"[^"]*"[^"]*)*$)')
 
 
-class ResultKind(Protocol):
-    """A kind of job whose records become answers."""
-
-    @property
-    def name(self) -> str:
-        """Name of the kind."""
-
-    def metadata(self, spec: Any, life: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """Describe what is measured, with the times, state and progress of ``life``."""
-
-    def answer(self, spec: Any, result: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """Make the answer of a job that succeeded; equal records give equal bytes."""
-
-
 class OperationWriter:
     """Writes jobs as Operations."""
 
-    def __init__(self, kinds: Iterable[ResultKind]) -> None:
-        self.kinds = {kind.name: kind for kind in kinds}
+    def __init__(self, kinds: Iterable[ScoreJobKind | StudyJobKind]) -> None:
+        self.kinds: dict[str, Any] = {kind.name: kind for kind in kinds}
         self._last: tuple[Job, operations_pb2.Operation] | None = None
 
     def write(self, job: Job) -> operations_pb2.Operation:
@@ -209,7 +196,7 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
                 f"{', '.join(states)}; kind= one of {', '.join(kinds)}; checkpoint=NAME; "
                 "created>= an RFC 3339 time such as 2026-01-31T08:00:00Z",
             ) from None
-    labels = {label: given[label] for label in LABELS if label in given}
+    labels = {name: given[name] for name in ("checkpoint",) if name in given}
     return JobFilter(given.get("state"), given.get("kind"), given.get("created>"), labels)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Generic, TypeVar
 
 from acpc.contract import (
     DIRECTIONS,
@@ -39,39 +38,28 @@ from acpc_server.rpc.request import load, read, read_anchors, read_name
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
-Kind = TypeVar("Kind", ScoreJobKind, StudyJobKind)
 # Radii by draw, or by step, in one result; they travel in one message.
 MAX_RADII = 1_000_000
 
 
 @dataclass(frozen=True)
-class _JobServicer(Generic[Kind]):
-    """Reads the checkpoints and anchors of job requests, and submits jobs."""
+class JobServicer:
+    """Accepts checkpoint jobs and studies, streams their progress, and shows what a model saw."""
 
-    _kind: Kind
+    _jobs: JobService
+    _writer: OperationWriter
+    _followers: JobFollowers
+    _scoring: ScoreJobKind
+    _studies: StudyJobKind
     _checkpoints: CheckpointCache
     _readers: AnchorReaders
-    _jobs: JobService
-    _followers: JobFollowers
-    _writer: OperationWriter
-
-    def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
-        return load(self._checkpoints, ref, field).pinned()
-
-    def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
-        # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(spec, request_id, context.principal.owner))
-
-
-class ScoringServicer(_JobServicer[ScoreJobKind]):
-    """Accepts checkpoint jobs and streams their progress."""
 
     def ScoreCheckpoint(
         self, request: pb.ScoreCheckpointRequest, context: Call
     ) -> operations_pb2.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
-        self._kind.check(spec)
+        self._scoring.check(spec)
         return self._submit(spec, request.request_id, context)
 
     async def WatchOperation(
@@ -103,6 +91,48 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
             )
         previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
+
+    def RunStudy(
+        self, request: study_pb.RunStudyRequest, context: Call
+    ) -> operations_pb2.Operation:
+        """Queue a study; everything that can be checked is checked before it is queued."""
+        asked = read(StudyRequest, request)
+        study = asked.study
+        assert study is not None  # noqa: S101 - checked
+        if isinstance(study, PlannerStudy):
+            study = replace(study, goal_offset=goal_offset(study))
+            check(study, study.kind)
+        if not isinstance(study, SensitivityStudy):
+            study = self._jobs.fill(study, f"{study.kind}.shifts")
+            require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
+        readers = self._readers
+        source = read_anchors(asked.anchors, readers, study)
+        if isinstance(study, DriftStudy | PlannerStudy):
+            study = resolved(study, readers.reading(source))
+            source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
+        if isinstance(study, SensitivityStudy):
+            group, count, field = study.directions, study.probes, "probes"
+            groups = [(f"{DIRECTIONS}{group}", f"{study.kind}.directions")] if group else []
+        else:
+            groups = _given_views(study.shifts, f"{study.kind}.shifts[{{}}]")
+            count, field = study.draws, "draws"
+        spec = StudySpec.of(
+            asked,
+            anchors=source,
+            checkpoint=self._pinned(asked.checkpoint),
+            study=study,
+            numeric_mode=asked.numeric_mode or NumericMode.FP32,
+            view_digests=readers.given(source, groups, count, f"{study.kind}.{field}"),
+        )
+        self._studies.check(spec)
+        return self._submit(spec, request.request_id, context)
+
+    def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
+        return load(self._checkpoints, ref, field).pinned()
+
+    def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
+        # Only the message's own id makes a submission idempotent, not a tracing header.
+        return self._writer.write(self._jobs.submit(spec, request_id, context.principal.owner))
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:
         readers = self._readers
@@ -138,7 +168,7 @@ class ScoringServicer(_JobServicer[ScoreJobKind]):
                 source, _given_views([shift], "perturbation"), protocol.draws, "protocol.draws"
             ),
         )
-        return self._kind.within(spec) if open_count else spec
+        return self._scoring.within(spec) if open_count else spec
 
 
 def _given_views(shifts: Sequence[VisualChange], path: str) -> list[tuple[str, str]]:
@@ -151,42 +181,3 @@ def _given_views(shifts: Sequence[VisualChange], path: str) -> list[tuple[str, s
         for index, shift in enumerate(shifts)
         if isinstance(shift, GivenViews)
     ]
-
-
-class StudyServicer(_JobServicer[StudyJobKind]):
-    """Accepts studies."""
-
-    def RunStudy(
-        self, request: study_pb.RunStudyRequest, context: Call
-    ) -> operations_pb2.Operation:
-        """Queue a study; everything that can be checked is checked before it is queued."""
-        asked = read(StudyRequest, request)
-        study = asked.study
-        assert study is not None  # noqa: S101 - checked
-        if isinstance(study, PlannerStudy):
-            study = replace(study, goal_offset=goal_offset(study))
-            check(study, study.kind)
-        if not isinstance(study, SensitivityStudy):
-            study = self._jobs.fill(study, f"{study.kind}.shifts")
-            require_known(study.shifts, f"{study.kind}.shifts[{{}}]")
-        readers = self._readers
-        source = read_anchors(asked.anchors, readers, study)
-        if isinstance(study, DriftStudy | PlannerStudy):
-            study = resolved(study, readers.reading(source))
-            source = read_anchors(asked.anchors, readers, study)  # the count follows the reading
-        if isinstance(study, SensitivityStudy):
-            group, count, field = study.directions, study.probes, "probes"
-            groups = [(f"{DIRECTIONS}{group}", f"{study.kind}.directions")] if group else []
-        else:
-            groups = _given_views(study.shifts, f"{study.kind}.shifts[{{}}]")
-            count, field = study.draws, "draws"
-        spec = StudySpec.of(
-            asked,
-            anchors=source,
-            checkpoint=self._pinned(asked.checkpoint),
-            study=study,
-            numeric_mode=asked.numeric_mode or NumericMode.FP32,
-            view_digests=readers.given(source, groups, count, f"{study.kind}.{field}"),
-        )
-        self._kind.check(spec)
-        return self._submit(spec, request.request_id, context)
