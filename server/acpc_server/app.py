@@ -59,9 +59,8 @@ SERVICES = (
 )
 FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
-# of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
-# closed.
-RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
+# of which one caller may ask for thousands.
+RPC_THREADS, RECORD_THREADS = 16, 2
 # What one interactive request may have encoded, views included, and predicted steps of one pool or
 # paired CEM run.
 MAX_FRAMES, MAX_PREDICTIONS = 1536, 2**21
@@ -183,12 +182,7 @@ class Server:
         self._comparer = PairComparer(self._engine, MAX_FRAMES)
         planner = Planner(self._engine, max_frames=MAX_FRAMES, max_predictions=MAX_PREDICTIONS)
         diagnostic = rpc.DiagnosticServicer(
-            self._engine,
-            self._admission,
-            self._checkpoints,
-            self._comparer,
-            planner,
-            IDLE_SECONDS,
+            self._engine, self._admission, self._checkpoints, self._comparer, planner
         )
         self._followers = rpc.JobFollowers(self._jobs)
         given = self._jobs, writer, self._followers

@@ -162,7 +162,8 @@ class Metrics:
         self._add_jobs(registry)
         text = "Memory that the service holds: allocated and reserved on a GPU, resident on a CPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
-        self._add_access(registry)
+        text = "Calls rejected by access control, by reason."
+        self.access_denied = counter("acpc_access_denied", text, ("reason",))
         self._checkpoint, self._caller = _Names(), _Names()
         self._perturbation: dict[str, _Names] = {}
         self._judged: dict[str, _Names] = {}
@@ -180,10 +181,6 @@ class Metrics:
         self.stream_message = registry.histogram("acpc_stream_message_seconds", text, RPC_LABELS)
         text = "Calls by principal, family of the user agent, and outcome; probes are left out."
         self._calls = registry.counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
-
-    def _add_access(self, registry: _Registry) -> None:
-        text = "Calls rejected by access control, by reason."
-        self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
 
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."

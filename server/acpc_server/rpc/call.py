@@ -21,9 +21,8 @@ from google.rpc import status_pb2
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
 from acpc_server.observe import Metrics, begin_span, log_call
-from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
+from acpc_server.rpc.limits import Limits, ReadLimit, Workers, memory_short
 from acpc_server.rpc.status import plain_status, to_status
-from acpc_server.rpc.workers import Workers
 
 log = structlog.get_logger("acpc.rpc")
 access_log = structlog.get_logger("acpc.access")

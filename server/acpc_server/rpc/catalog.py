@@ -28,14 +28,14 @@ class CatalogServicer:
     _datasets: DatasetStore
 
     def ListCheckpoints(
-        self, request: pb.ListCheckpointsRequest, context: Call
+        self, request: pb.ListCheckpointsRequest, call: Call
     ) -> pb.ListCheckpointsResponse:
         """List a page of the checkpoints below the root, by name."""
         entries, token = page_of(request, self._checkpoints.entries(request.show_all))
         return pb.ListCheckpointsResponse(checkpoints=entries, next_page_token=token)
 
     def GetCheckpoint(
-        self, request: pb.GetCheckpointRequest, context: Call
+        self, request: pb.GetCheckpointRequest, call: Call
     ) -> pb.GetCheckpointResponse:
         """Describe one checkpoint, without loading it."""
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
@@ -43,7 +43,7 @@ class CatalogServicer:
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(
-        self, request: pb.LoadCheckpointRequest, context: Call
+        self, request: pb.LoadCheckpointRequest, call: Call
     ) -> pb.LoadCheckpointResponse:
         """Read a checkpoint onto the device."""
         started = time.perf_counter()
@@ -56,7 +56,7 @@ class CatalogServicer:
         )
 
     def UnloadCheckpoint(
-        self, request: pb.UnloadCheckpointRequest, context: Call
+        self, request: pb.UnloadCheckpointRequest, call: Call
     ) -> pb.UnloadCheckpointResponse:
         """Free the device memory of a checkpoint."""
         ref = _named(request)
@@ -64,15 +64,13 @@ class CatalogServicer:
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
 
     def ListDatasets(
-        self, request: data_pb.ListDatasetsRequest, context: Call
+        self, request: data_pb.ListDatasetsRequest, call: Call
     ) -> data_pb.ListDatasetsResponse:
         """List a page of the datasets below the root, by name."""
         entries, token = page_of(request, self._datasets.datasets())
         return data_pb.ListDatasetsResponse(datasets=entries, next_page_token=token)
 
-    def ListTasks(
-        self, request: data_pb.ListTasksRequest, context: Call
-    ) -> data_pb.ListTasksResponse:
+    def ListTasks(self, request: data_pb.ListTasksRequest, call: Call) -> data_pb.ListTasksResponse:
         """List a page of the presets and then of the task files below the root, by name."""
         entries, token = page_of(request, self._datasets.tasks())
         return data_pb.ListTasksResponse(tasks=entries, next_page_token=token)

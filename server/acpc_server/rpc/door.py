@@ -27,8 +27,7 @@ from grpc_status import rpc_status
 from acpc_server.errors import AcpcError, DeadlineExceeded, ResourceExhausted
 from acpc_server.observe import Metrics
 from acpc_server.rpc.call import Call, Check, Identify, Method
-from acpc_server.rpc.limits import Limits
-from acpc_server.rpc.workers import Workers
+from acpc_server.rpc.limits import Limits, Workers
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")

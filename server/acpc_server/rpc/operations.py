@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from acpc.contract import JobState, Timing, moment
-from google.longrunning import operations_pb2
+from google.longrunning import operations_pb2 as pb
 from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
@@ -39,9 +39,9 @@ class OperationWriter:
 
     def __init__(self, kinds: Iterable[ScoreJobKind | StudyJobKind]) -> None:
         self.kinds: dict[str, Any] = {kind.name: kind for kind in kinds}
-        self._last: tuple[Job, operations_pb2.Operation] | None = None
+        self._last: tuple[Job, pb.Operation] | None = None
 
-    def write(self, job: Job) -> operations_pb2.Operation:
+    def write(self, job: Job) -> pb.Operation:
         """Write the Operation message of a job; a listed one has no response.
 
         Once for all who wait for it, who are given one message and must not change it.
@@ -49,7 +49,7 @@ class OperationWriter:
         if (last := self._last) is not None and last[0] is job:
             return last[1]
         kind = self.kinds[job.kind]
-        operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
+        operation = pb.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
         metadata = kind.metadata(job.spec, life(job)).to_message()
         operation.metadata.Pack(metadata, deterministic=True)
         if job.state is JobState.SUCCEEDED and job.result is not None:
@@ -95,16 +95,14 @@ class OperationsServicer:
     _writer: OperationWriter
     _followers: JobFollowers
 
-    def GetOperation(
-        self, request: operations_pb2.GetOperationRequest, context: Call
-    ) -> operations_pb2.Operation:
+    def GetOperation(self, request: pb.GetOperationRequest, call: Call) -> pb.Operation:
         """Return one operation."""
         job = self._jobs.get(read_name(request.name))
         return self._writer.write(job)
 
     def ListOperations(
-        self, request: operations_pb2.ListOperationsRequest, context: Call
-    ) -> operations_pb2.ListOperationsResponse:
+        self, request: pb.ListOperationsRequest, call: Call
+    ) -> pb.ListOperationsResponse:
         """List a page of operations, newest first, without their responses, which are large.
 
         See :func:`read_filter` for ``filter``.
@@ -114,7 +112,7 @@ class OperationsServicer:
         page = read_page(request)
         wanted = read_filter(request.filter, self._writer.kinds)
         rows = self._jobs.list(page.start, len(page) + 1, wanted)
-        answer, size = operations_pb2.ListOperationsResponse(), 0
+        answer, size = pb.ListOperationsResponse(), 0
         for count, job in enumerate(rows):
             written = self._writer.write(job)
             size += written.ByteSize()
@@ -124,46 +122,40 @@ class OperationsServicer:
             answer.operations.append(written)
         return answer
 
-    def CancelOperation(
-        self, request: operations_pb2.CancelOperationRequest, context: Call
-    ) -> empty_pb2.Empty:
+    def CancelOperation(self, request: pb.CancelOperationRequest, call: Call) -> empty_pb2.Empty:
         """Stop a job at its next chunk."""
-        self._jobs.cancel(self._own(request.name, context))
+        self._jobs.cancel(self._own(request.name, call))
         return empty_pb2.Empty()
 
-    def DeleteOperation(
-        self, request: operations_pb2.DeleteOperationRequest, context: Call
-    ) -> empty_pb2.Empty:
+    def DeleteOperation(self, request: pb.DeleteOperationRequest, call: Call) -> empty_pb2.Empty:
         """Delete a finished job."""
-        self._jobs.delete(self._own(request.name, context))
+        self._jobs.delete(self._own(request.name, call))
         return empty_pb2.Empty()
 
-    def _own(self, name: str, context: Call) -> str:
+    def _own(self, name: str, call: Call) -> str:
         """Return the id of a job that the caller may end; PermissionDenied for one of others."""
         job_id, owner = self._jobs.owner(read_name(name))
-        require_owner(context.principal, owner, f"{PREFIX}{job_id}")
+        require_owner(call.principal, owner, f"{PREFIX}{job_id}")
         return job_id
 
-    async def WaitOperation(
-        self, request: operations_pb2.WaitOperationRequest, context: Call
-    ) -> operations_pb2.Operation:
+    async def WaitOperation(self, request: pb.WaitOperationRequest, call: Call) -> pb.Operation:
         """Return the operation once it is done, or as it is when the timeout passes."""
         seconds = WAIT_SECONDS
         if request.HasField("timeout"):
             seconds = request.timeout.seconds + request.timeout.nanos / 1e9
             if seconds < 0:
                 raise InvalidArgument("timeout", f"{seconds} s is negative")
-        if (remaining := context.remaining()) is not None:
+        if (remaining := call.remaining()) is not None:
             # Answer before the caller's own deadline rather than miss it.
             seconds = min(seconds, 0.9 * remaining)
-        async with self._followers.follow(request.name, context) as changes:
+        async with self._followers.follow(request.name, call) as changes:
             job = await changes.next()
             with suppress(TimeoutError):
                 async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
                     while job is not None and not job.state.done:
                         job = await changes.next()
-        job = changes.job or await context.aside(self._jobs.get, read_name(request.name))
-        return await context.aside(self._writer.write, job)
+        job = changes.job or await call.aside(self._jobs.get, read_name(request.name))
+        return await call.aside(self._writer.write, job)
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:

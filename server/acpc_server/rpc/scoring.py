@@ -23,7 +23,7 @@ from acpc.contract import (
 )
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
-from google.longrunning import operations_pb2
+from google.longrunning.operations_pb2 import Operation
 
 from acpc_server.encoding import AnchorReaders, AnchorSetSource
 from acpc_server.engine import CheckpointCache
@@ -54,28 +54,26 @@ class JobServicer:
     _checkpoints: CheckpointCache
     _readers: AnchorReaders
 
-    def ScoreCheckpoint(
-        self, request: pb.ScoreCheckpointRequest, context: Call
-    ) -> operations_pb2.Operation:
+    def ScoreCheckpoint(self, request: pb.ScoreCheckpointRequest, call: Call) -> Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
         self._scoring.check(spec)
-        return self._submit(spec, request.request_id, context)
+        return self._submit(spec, request.request_id, call)
 
     async def WatchOperation(
-        self, request: pb.WatchOperationRequest, context: Call
+        self, request: pb.WatchOperationRequest, call: Call
     ) -> AsyncIterator[pb.WatchOperationResponse]:
         """Send the operation whenever it changes; Unavailable when the server stops before."""
-        async with self._followers.follow(request.name, context) as changes:
+        async with self._followers.follow(request.name, call) as changes:
             while (job := await changes.next()) is not None:
-                operation = await context.aside(self._writer.write, job)
+                operation = await call.aside(self._writer.write, job)
                 yield pb.WatchOperationResponse(operation=operation)
                 if job.state.done:
                     return
         raise Unavailable("the server is draining; the job continues elsewhere or later")
 
     def PreviewAnchors(
-        self, request: pb.PreviewAnchorsRequest, context: Call
+        self, request: pb.PreviewAnchorsRequest, call: Call
     ) -> pb.PreviewAnchorsResponse:
         """Show what the model saw at a few anchors of a job that succeeded."""
         job = self._jobs.get(read_name(request.name))
@@ -92,9 +90,7 @@ class JobServicer:
         previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
-    def RunStudy(
-        self, request: study_pb.RunStudyRequest, context: Call
-    ) -> operations_pb2.Operation:
+    def RunStudy(self, request: study_pb.RunStudyRequest, call: Call) -> Operation:
         """Queue a study; everything that can be checked is checked before it is queued."""
         asked = read(StudyRequest, request)
         study = asked.study
@@ -125,14 +121,14 @@ class JobServicer:
             view_digests=readers.given(source, groups, count, f"{study.kind}.{field}"),
         )
         self._studies.check(spec)
-        return self._submit(spec, request.request_id, context)
+        return self._submit(spec, request.request_id, call)
 
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
         return load(self._checkpoints, ref, field).pinned()
 
-    def _submit(self, spec: JobSpec, request_id: str, context: Call) -> operations_pb2.Operation:
+    def _submit(self, spec: JobSpec, request_id: str, call: Call) -> Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
-        return self._writer.write(self._jobs.submit(spec, request_id, context.principal.owner))
+        return self._writer.write(self._jobs.submit(spec, request_id, call.principal.owner))
 
     def _spec(self, asked: ScoreRequest) -> ScoreSpec:
         readers = self._readers
