@@ -1,4 +1,4 @@
-"""One call: who makes it, its messages, its end, and what is written about it."""
+"""One call: who makes it, its messages, its end and status, and what is written about it."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from typing import Any, TypeAlias, TypeVar
 import grpc
 import structlog
 from acpc.contract import MAX_REQUEST_ID
+from google.protobuf import duration_pb2
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import status_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
 from acpc_server.observe import Metrics, begin_span, log_call
 from acpc_server.rpc.limits import Limits, ReadLimit, Workers, memory_short
-from acpc_server.rpc.status import plain_status, to_status
 
 log = structlog.get_logger("acpc.rpc")
 access_log = structlog.get_logger("acpc.access")
@@ -33,6 +33,10 @@ DEADLINE_SLACK = 0.05
 MAX_AGENT = 200
 # Messages up to so many bytes are parsed, and worked on, on the event loop.
 LOOP_BYTES = 2**18
+DOMAIN = "acpc.v1"
+# A status travels in trailers, of which a client takes 8 KiB. The message goes twice, once with
+# every byte beyond ASCII written as three, and callers' own text may be quoted in it.
+MAX_TEXT_BYTES, MAX_FIELD_BYTES = 1024, 256
 # Not logged.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
 # By (request streams, response streams): the kind in the metrics.
@@ -224,7 +228,7 @@ class Call:
         log.exception("rpc_bug", method=self.method.name, request_id=self.request_id)
         self.end("INTERNAL")
         message = f"a fault of the server, not of the request; quote request id {self.request_id}"
-        return plain_status("INTERNAL", message, [])
+        return plain_status("INTERNAL", message)
 
     def end(self, code: str) -> None:
         """Write everything, once: the one place where a call ends."""
@@ -261,3 +265,41 @@ class Call:
             "user_agent": self._agent,
             **({} if self._span is None else {"trace_id": self._span.trace_id}),
         }
+
+
+def to_status(error: AcpcError, identity: str) -> status_pb2.Status:
+    """Make a status with ErrorInfo, RequestInfo and, where they apply, BadRequest and RetryInfo."""
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN),
+        error_details_pb2.RequestInfo(request_id=identity),
+    ]
+    if error.violations:
+        fields = [
+            error_details_pb2.BadRequest.FieldViolation(
+                field=_clipped(violation.field, MAX_FIELD_BYTES),
+                description=_clipped(violation.description, MAX_TEXT_BYTES),
+            )
+            for violation in error.violations
+        ]
+        details.append(error_details_pb2.BadRequest(field_violations=fields))
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(round(error.retry_after * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return plain_status(error.code, error.message, *details)
+
+
+def plain_status(code: str, message: str, *details: Message) -> status_pb2.Status:
+    """Make a status from a code's name; a message too long for the trailers is cut."""
+    number: int = grpc.StatusCode[code].value[0]
+    status = status_pb2.Status(code=number, message=_clipped(message, MAX_TEXT_BYTES))
+    for detail in details:
+        status.details.add().Pack(detail)
+    return status
+
+
+def _clipped(text: str, limit: int) -> str:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    return data[: limit - 3].decode("utf-8", "ignore") + "..."

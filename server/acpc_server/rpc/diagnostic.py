@@ -36,10 +36,9 @@ from acpc_server.interactive import (
     draw_pool,
     pool_work,
 )
-from acpc_server.rpc.call import Call
+from acpc_server.rpc.call import Call, to_status
 from acpc_server.rpc.limits import IDLE_SECONDS, ReadLimit
 from acpc_server.rpc.request import load, read, require_views
-from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext, Work
 
 # Time of a request whose caller sets no deadline, and the most that a deadline gives it.

@@ -18,10 +18,9 @@ from google.rpc import error_details_pb2
 from acpc_server.access import require_owner
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.call import Call
+from acpc_server.rpc.call import DOMAIN, Call, plain_status
 from acpc_server.rpc.following import JobFollowers
 from acpc_server.rpc.request import PREFIX, read_name, read_page
-from acpc_server.rpc.status import DOMAIN, plain_status
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.studies import StudyJobKind
 
@@ -56,11 +55,11 @@ class OperationWriter:
             answer = kind.answer(job.spec, job.result).to_message()
             operation.response.Pack(answer, deterministic=True)
         elif job.state is JobState.CANCELLED:
-            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled", []))
+            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled"))
         elif job.failure is not None:
             failure = job.failure
             info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
-            operation.error.CopyFrom(plain_status(failure.code, failure.message, [info]))
+            operation.error.CopyFrom(plain_status(failure.code, failure.message, info))
         self._last = job, operation
         return operation
 
