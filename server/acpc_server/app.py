@@ -66,7 +66,6 @@ RPC_THREADS, RECORD_THREADS = 16, 2
 MAX_FRAMES, MAX_PREDICTIONS = 1536, 2**21
 # Latents of recent requests, as a share of the bytes for weights: wide ones come with large models.
 LATENT_SHARE = 1 / 16
-UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
 # A thread that has the interpreter gives it up to another so soon. By default it is 5 ms, for which
@@ -197,11 +196,11 @@ class Server:
         limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
         usual = limits["others"], workers
         check, records = self._admission.check, rpc.Workers(RECORD_THREADS)
-        door.add(find("acpc.v1.DiagnosticService"), diagnostic, *usual, check=check)
-        door.add(find("acpc.v1.AnchorService"), anchors, *usual, uploads=UPLOADS)
+        door.add(find("acpc.v1.DiagnosticService"), diagnostic, *usual, check)
         door.add(find("google.longrunning.Operations"), operations, limits["others"], records)
         door.add(find(HEALTH), self._probes, limits["health"], workers)
         for name, servicer in {
+            "acpc.v1.AnchorService": anchors,
             "acpc.v1.ScoringService": jobs,
             "acpc.v1.StudyService": jobs,
             "acpc.v1.CheckpointService": catalog,

@@ -1,7 +1,7 @@
 """A door in this process, with whatever servicers a test gives it."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,7 +51,6 @@ def served(
     threads: int = 4,
     metrics: Metrics | None = None,
     check: Callable[[str, str, float | None], None] | None = None,
-    uploads: Sequence[str] = (),
     identify: Any = None,
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Limits`` and ``Door``."""
@@ -65,7 +64,7 @@ def served(
     door = Door(metrics or Metrics(), identify)
     workers = Workers(threads)
     for service, servicer in services.items():
-        door.add(service, servicer, limits, workers, check=check, uploads=uploads)
+        door.add(service, servicer, limits, workers, check)
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

@@ -39,6 +39,8 @@ DOMAIN = "acpc.v1"
 MAX_TEXT_BYTES, MAX_FIELD_BYTES = 1024, 256
 # Not logged.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
+# Counted as uploads.
+UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 # By (request streams, response streams): the kind in the metrics.
 KINDS = {
     (False, False): "unary",
@@ -63,15 +65,14 @@ class Method:
         metrics: Metrics,
         limits: Limits,
         workers: Workers,
-        *,
         check: Check | None = None,
-        uploads: bool = False,
     ) -> None:
         self.service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{self.service}/{self.name}"
         self.limits, self.workers, self.check = limits, workers, check
         self.streams: bool = descriptor.client_streaming
-        self.counted = ["calls"] + ["streams"] * self.streams + ["uploads"] * uploads
+        self.counted = ["calls"] + ["streams"] * self.streams
+        self.counted += ["uploads"] * (self.name in UPLOADS)
         self.changes = self.path in CHANGES
         self.probes = self.service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
@@ -159,15 +160,10 @@ class Call:
             return None
         return max(0.0, self._began + self._budget - time.monotonic())
 
-    async def _receive(self) -> bytes | None:
-        """Return the bytes of the next message, or None at the end of them."""
-        data = await self._context.read()
-        return None if data is grpc.aio.EOF else data
-
     async def message(self) -> Any:  # noqa: ANN401 - a message of any type
         """Return the one message of a call that sends one."""
-        data = await self.method.limits.read(self.caller, self._receive)
-        if data is None:
+        data = await self.method.limits.read(self.caller, self._context.read)
+        if data is grpc.aio.EOF:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         message = await self._parsed(data)
         if given := getattr(message, "request_id", ""):
@@ -183,15 +179,15 @@ class Call:
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
         limits = self.method.limits
         # A stream that shows none soon yields.
-        receive = limits.read(self.caller, self._receive, limit)
-        while (data := await receive) is not None:
+        receive = limits.read(self.caller, self._context.read, limit)
+        while (data := await receive) is not grpc.aio.EOF:
             self.identify()
             began = time.monotonic()
             try:
                 yield await self._parsed(data)
             finally:
                 self.method.messages.observe(time.monotonic() - began, self._exemplar)
-            receive = limits.listen(self._receive, limit)
+            receive = limits.listen(self._context.read, limit)
 
     async def _parsed(self, data: bytes) -> Any:  # noqa: ANN401
         self.method.limits.held_bytes += len(data) - self._bytes

@@ -72,25 +72,20 @@ class Door(grpc.GenericRpcHandler):
         servicer: object,
         limits: Limits,
         workers: Workers,
-        *,
         check: Check | None = None,
-        uploads: Sequence[str] = (),
     ) -> None:
         """Serve a service, whose methods without a function of the servicer are UNIMPLEMENTED.
 
         A function is given the message, unless callers stream, and the :class:`Call`, which has
         :meth:`Call.messages`. A plain one runs in a worker; a coroutine, or an asynchronous
         generator of answers, on the event loop. ``check`` rejects a call before its message is
-        read; methods in ``uploads`` count as such.
+        read.
         """
         self._workers.add(workers)
         for descriptor in service.methods:
             if (behaviour := getattr(servicer, descriptor.name, None)) is None:
                 continue
-            counted = descriptor.name in uploads
-            method = Method(
-                descriptor, self._metrics, limits, workers, check=check, uploads=counted
-            )
+            method = Method(descriptor, self._metrics, limits, workers, check)
             make = grpc.stream_unary_rpc_method_handler
             if inspect.isasyncgenfunction(behaviour):
                 make = grpc.stream_stream_rpc_method_handler

@@ -24,14 +24,12 @@ from acpc_server.errors import DeadlineExceeded, HostShortage, ResourceExhausted
 from acpc_server.scheduling import RETRY_SECONDS, Turns, most_of_one
 
 T = TypeVar("T")
+# Returns the next message of a call, or what stands for their end.
+Receive: TypeAlias = Callable[[], Awaitable[T]]
 # Silence after which a stream is closed.
 IDLE_SECONDS = 60.0
 # For what is not asked about.
 RESERVE_BYTES = 128 * 1024 * 1024
-
-
-# The next message of a call; None after the last.
-Receive: TypeAlias = Callable[[], Awaitable[bytes | None]]
 
 
 @dataclass(frozen=True)
@@ -130,10 +128,8 @@ class Limits:
             if name in self._places:
                 self._places[name].leave(caller)
 
-    async def read(
-        self, caller: str, receive: Receive, limit: ReadLimit | None = None
-    ) -> bytes | None:
-        """Receive the first message of a caller's call; None when it has sent all.
+    async def read(self, caller: str, receive: Receive[T], limit: ReadLimit | None = None) -> T:
+        """Receive the first message of a caller's call.
 
         Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, the
         message was not whole after a while and others wait, or those of other calls fill memory.
@@ -162,7 +158,7 @@ class Limits:
         finally:
             self._reads.pop(ends, None)
 
-    async def listen(self, receive: Receive, limit: ReadLimit) -> bytes | None:
+    async def listen(self, receive: Receive[T], limit: ReadLimit) -> T:
         """Receive the next message of an open stream, which may be silent without a slot."""
         try:
             async with asyncio.timeout(limit.seconds):
@@ -170,7 +166,7 @@ class Limits:
         except TimeoutError:
             raise limit.error() from None
 
-    async def _received(self, receive: Receive) -> bytes | None:
+    async def _received(self, receive: Receive[T]) -> T:
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(
                 f"messages of {self.held_bytes} bytes are being worked on, over the limit of "
