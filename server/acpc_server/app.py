@@ -126,7 +126,6 @@ class Server:
             rpc.Overview(self._jobs, writer, self.access, f"acpc {CODE_VERSION} on {name}"),
         )
         self.metrics.ready.set_function(lambda: self.health.ready)
-        self._probes = rpc.HealthService(self.health, SERVICES)
         self._door = self._build(scoring, studies, readers, writer)
         self._watchdog = Watchdog(
             lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
@@ -189,6 +188,7 @@ class Server:
         operations = rpc.OperationsServicer(*given)
         anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
         catalog = rpc.CatalogServicer(self._checkpoints, self._datasets)
+        probes = rpc.HealthService(self.health, SERVICES)
         described = rpc.Reflection((*SERVICES, HEALTH))
         identify = self.access.identify if self.access.authenticated else None
         door = rpc.Door(self.metrics, identify, options.channel_options(settings))
@@ -198,7 +198,7 @@ class Server:
         check, records = self._admission.check, rpc.Workers(RECORD_THREADS)
         door.add(find("acpc.v1.DiagnosticService"), diagnostic, *usual, check)
         door.add(find("google.longrunning.Operations"), operations, limits["others"], records)
-        door.add(find(HEALTH), self._probes, limits["health"], workers)
+        door.add(find(HEALTH), probes, limits["health"], workers)
         for name, servicer in {
             "acpc.v1.AnchorService": anchors,
             "acpc.v1.ScoringService": jobs,
@@ -221,7 +221,6 @@ class Server:
         options.warn_of_exposure(settings)
         require_device(self._device)
         self._preload([name for name in settings.preload.split(",") if name])
-        self.health.watch(self._probes.moved)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:

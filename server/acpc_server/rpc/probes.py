@@ -32,10 +32,10 @@ class HealthService:
 
     def __init__(self, health: ServerHealth, services: Sequence[str] = ()) -> None:
         self._health, self._services = health, {"", *services}
-        self._wake: set[Callable[[], object]] = set()  # those who watch
+        self._wake: set[Callable[[], object]] = set()  # of those who watch
+        health.watch(self._moved)
 
-    def moved(self) -> None:
-        """Look at the health again. From any thread."""
+    def _moved(self) -> None:  # in any thread
         for wake in tuple(self._wake):
             wake()
 
