@@ -183,9 +183,8 @@ class Server:
             self._engine, self._admission, self._checkpoints, self._comparer, planner
         )
         self._followers = rpc.JobFollowers(self._jobs)
-        given = self._jobs, writer, self._followers
-        jobs = rpc.JobServicer(*given, scoring, studies, self._checkpoints, readers)
-        operations = rpc.OperationsServicer(*given)
+        kinds = scoring, studies, self._checkpoints, readers
+        jobs = rpc.JobServicer(self._jobs, writer, self._followers, *kinds)
         anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
         catalog = rpc.CatalogServicer(self._checkpoints, self._datasets)
         probes = rpc.HealthService(self.health, SERVICES)
@@ -197,7 +196,7 @@ class Server:
         usual = limits["others"], workers
         check, records = self._admission.check, rpc.Workers(RECORD_THREADS)
         door.add(find("acpc.v1.DiagnosticService"), diagnostic, *usual, check)
-        door.add(find("google.longrunning.Operations"), operations, limits["others"], records)
+        door.add(find("google.longrunning.Operations"), jobs, limits["others"], records)
         door.add(find(HEALTH), probes, limits["health"], workers)
         for name, servicer in {
             "acpc.v1.AnchorService": anchors,

@@ -6,8 +6,8 @@ from acpc_server.rpc.catalog import CatalogServicer
 from acpc_server.rpc.diagnostic import DiagnosticServicer
 from acpc_server.rpc.door import Door
 from acpc_server.rpc.following import JobFollowers
+from acpc_server.rpc.jobs import JobServicer
 from acpc_server.rpc.limits import Limits, ReadLimit, Workers
-from acpc_server.rpc.operations import OperationsServicer, OperationWriter
+from acpc_server.rpc.operations import OperationWriter
 from acpc_server.rpc.overview import Overview
 from acpc_server.rpc.probes import HealthService, Reflection, reflection_versions
-from acpc_server.rpc.scoring import JobServicer

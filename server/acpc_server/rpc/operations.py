@@ -1,33 +1,24 @@
-"""google.longrunning.Operations, served as it stands, over the jobs."""
+"""Jobs as google.longrunning.Operations, and the filter of their lists."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
 from acpc.contract import JobState, Timing, moment
 from google.longrunning import operations_pb2 as pb
-from google.protobuf import empty_pb2
 from google.rpc import error_details_pb2
 
-from acpc_server.access import require_owner
 from acpc_server.errors import InvalidArgument
-from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.call import DOMAIN, Call, plain_status
-from acpc_server.rpc.following import JobFollowers
-from acpc_server.rpc.request import PREFIX, read_name, read_page
+from acpc_server.jobs import Job, JobFilter
+from acpc_server.rpc.call import DOMAIN, plain_status
+from acpc_server.rpc.request import PREFIX
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.studies import StudyJobKind
 
-WAIT_SECONDS = 60.0
 MAX_FILTER = 1000
-# Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
-MAX_LIST_BYTES = 3 * 2**20
 VALUE = re.compile(r'"[^"]*"|[^\s"]+')
 # Between terms, not within quotes: an even number of those follows.
 AND = re.compile(r'\sAND\s(?=[^"]*(?:"[^"]*"[^"]*)*$)')
@@ -84,77 +75,6 @@ def life(job: Job) -> dict[str, Any]:
         "phase_seconds": job.phases,
         **times,
     }
-
-
-@dataclass(frozen=True)
-class OperationsServicer:
-    """Get, list, cancel, wait for and delete jobs."""
-
-    _jobs: JobService
-    _writer: OperationWriter
-    _followers: JobFollowers
-
-    def GetOperation(self, request: pb.GetOperationRequest, call: Call) -> pb.Operation:
-        """Return one operation."""
-        job = self._jobs.get(read_name(request.name))
-        return self._writer.write(job)
-
-    def ListOperations(
-        self, request: pb.ListOperationsRequest, call: Call
-    ) -> pb.ListOperationsResponse:
-        """List a page of operations, newest first, without their responses, which are large.
-
-        See :func:`read_filter` for ``filter``.
-        """
-        if request.name not in ("", "operations"):
-            raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
-        page = read_page(request)
-        wanted = read_filter(request.filter, self._writer.kinds)
-        rows = self._jobs.list(page.start, len(page) + 1, wanted)
-        answer, size = pb.ListOperationsResponse(), 0
-        for count, job in enumerate(rows):
-            written = self._writer.write(job)
-            size += written.ByteSize()
-            if count == len(page) or (count and size > MAX_LIST_BYTES):
-                answer.next_page_token = str(page.start + count)
-                break
-            answer.operations.append(written)
-        return answer
-
-    def CancelOperation(self, request: pb.CancelOperationRequest, call: Call) -> empty_pb2.Empty:
-        """Stop a job at its next chunk."""
-        self._jobs.cancel(self._own(request.name, call))
-        return empty_pb2.Empty()
-
-    def DeleteOperation(self, request: pb.DeleteOperationRequest, call: Call) -> empty_pb2.Empty:
-        """Delete a finished job."""
-        self._jobs.delete(self._own(request.name, call))
-        return empty_pb2.Empty()
-
-    def _own(self, name: str, call: Call) -> str:
-        """Return the id of a job that the caller may end; PermissionDenied for one of others."""
-        job_id, owner = self._jobs.owner(read_name(name))
-        require_owner(call.principal, owner, f"{PREFIX}{job_id}")
-        return job_id
-
-    async def WaitOperation(self, request: pb.WaitOperationRequest, call: Call) -> pb.Operation:
-        """Return the operation once it is done, or as it is when the timeout passes."""
-        seconds = WAIT_SECONDS
-        if request.HasField("timeout"):
-            seconds = request.timeout.seconds + request.timeout.nanos / 1e9
-            if seconds < 0:
-                raise InvalidArgument("timeout", f"{seconds} s is negative")
-        if (remaining := call.remaining()) is not None:
-            # Answer before the caller's own deadline rather than miss it.
-            seconds = min(seconds, 0.9 * remaining)
-        async with self._followers.follow(request.name, call) as changes:
-            job = await changes.next()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                    while job is not None and not job.state.done:
-                        job = await changes.next()
-        job = changes.job or await call.aside(self._jobs.get, read_name(request.name))
-        return await call.aside(self._writer.write, job)
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:

@@ -14,9 +14,9 @@ from acpc.v1.dataset_service_pb2 import ListDatasetsRequest
 from acpc_server import errors
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Job, JobFilter, JobSpec, JobState
-from acpc_server.rpc import OperationWriter
+from acpc_server.rpc import JobServicer, OperationWriter
 from acpc_server.rpc.call import MAX_TEXT_BYTES, plain_status, to_status
-from acpc_server.rpc.operations import OperationsServicer, read_filter
+from acpc_server.rpc.operations import read_filter
 from acpc_server.rpc.request import MAX_OFFSET, page_of
 from google.longrunning import operations_pb2
 from hypothesis import given, settings
@@ -132,7 +132,7 @@ class Listed:
 
 def test_a_page_ends_before_a_message_does() -> None:
     listed = Listed(7)
-    servicer = OperationsServicer(listed, listed, None)
+    servicer = JobServicer(listed, listed, *[None] * 5)
     tokens, names = ["", "3", "6", ""], []
     for token, following in pairwise(tokens):
         request = operations_pb2.ListOperationsRequest(page_token=token)

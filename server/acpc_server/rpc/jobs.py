@@ -1,8 +1,10 @@
-"""ScoringService and StudyService: checkpoint jobs, and the paper's studies as jobs."""
+"""ScoringService, StudyService, google.longrunning.Operations: jobs, which share one servicer."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from acpc.contract import (
@@ -23,8 +25,10 @@ from acpc.contract import (
 )
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
-from google.longrunning.operations_pb2 import Operation
+from google.longrunning import operations_pb2 as ops
+from google.protobuf import empty_pb2
 
+from acpc_server.access import require_owner
 from acpc_server.encoding import AnchorReaders, AnchorSetSource
 from acpc_server.engine import CheckpointCache
 from acpc_server.errors import FailedPrecondition, InvalidArgument, Unavailable, below
@@ -33,18 +37,21 @@ from acpc_server.numerics import horizon_weights
 from acpc_server.perturb import require_known
 from acpc_server.rpc.call import Call
 from acpc_server.rpc.following import JobFollowers
-from acpc_server.rpc.operations import OperationWriter
-from acpc_server.rpc.request import load, read, read_anchors, read_name
+from acpc_server.rpc.operations import OperationWriter, read_filter
+from acpc_server.rpc.request import PREFIX, load, read, read_anchors, read_name, read_page
 from acpc_server.scoring import ScoreJobKind, ScoreSpec, preview_anchors
 from acpc_server.studies import StudyJobKind, StudySpec, goal_offset
 
+WAIT_SECONDS = 60.0
+# Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
+MAX_LIST_BYTES = 3 * 2**20
 # Radii by draw, or by step, in one result; they travel in one message.
 MAX_RADII = 1_000_000
 
 
 @dataclass(frozen=True)
 class JobServicer:
-    """Accepts checkpoint jobs and studies, streams their progress, and shows what a model saw."""
+    """Accepts checkpoint jobs and studies; lists, follows, cancels and deletes jobs."""
 
     _jobs: JobService
     _writer: OperationWriter
@@ -54,11 +61,67 @@ class JobServicer:
     _checkpoints: CheckpointCache
     _readers: AnchorReaders
 
-    def ScoreCheckpoint(self, request: pb.ScoreCheckpointRequest, call: Call) -> Operation:
+    def ScoreCheckpoint(self, request: pb.ScoreCheckpointRequest, call: Call) -> ops.Operation:
         """Queue a job; everything that can be checked is checked before it is queued."""
         spec = self._spec(read(ScoreRequest, request))
         self._scoring.check(spec)
         return self._submit(spec, request.request_id, call)
+
+    def GetOperation(self, request: ops.GetOperationRequest, call: Call) -> ops.Operation:
+        """Return one operation."""
+        job = self._jobs.get(read_name(request.name))
+        return self._writer.write(job)
+
+    def ListOperations(
+        self, request: ops.ListOperationsRequest, call: Call
+    ) -> ops.ListOperationsResponse:
+        """List a page of operations, newest first, without their responses, which are large.
+
+        See :func:`read_filter` for ``filter``.
+        """
+        if request.name not in ("", "operations"):
+            raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
+        page = read_page(request)
+        wanted = read_filter(request.filter, self._writer.kinds)
+        rows = self._jobs.list(page.start, len(page) + 1, wanted)
+        answer, size = ops.ListOperationsResponse(), 0
+        for count, job in enumerate(rows):
+            written = self._writer.write(job)
+            size += written.ByteSize()
+            if count == len(page) or (count and size > MAX_LIST_BYTES):
+                answer.next_page_token = str(page.start + count)
+                break
+            answer.operations.append(written)
+        return answer
+
+    def CancelOperation(self, request: ops.CancelOperationRequest, call: Call) -> empty_pb2.Empty:
+        """Stop a job at its next chunk."""
+        self._jobs.cancel(self._own(request.name, call))
+        return empty_pb2.Empty()
+
+    def DeleteOperation(self, request: ops.DeleteOperationRequest, call: Call) -> empty_pb2.Empty:
+        """Delete a finished job."""
+        self._jobs.delete(self._own(request.name, call))
+        return empty_pb2.Empty()
+
+    async def WaitOperation(self, request: ops.WaitOperationRequest, call: Call) -> ops.Operation:
+        """Return the operation once it is done, or as it is when the timeout passes."""
+        seconds = WAIT_SECONDS
+        if request.HasField("timeout"):
+            seconds = request.timeout.seconds + request.timeout.nanos / 1e9
+            if seconds < 0:
+                raise InvalidArgument("timeout", f"{seconds} s is negative")
+        if (remaining := call.remaining()) is not None:
+            # Answer before the caller's own deadline rather than miss it.
+            seconds = min(seconds, 0.9 * remaining)
+        async with self._followers.follow(request.name, call) as changes:
+            job = await changes.next()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
+                    while job is not None and not job.state.done:
+                        job = await changes.next()
+        job = changes.job or await call.aside(self._jobs.get, read_name(request.name))
+        return await call.aside(self._writer.write, job)
 
     async def WatchOperation(
         self, request: pb.WatchOperationRequest, call: Call
@@ -90,7 +153,7 @@ class JobServicer:
         previews = preview_anchors(self._readers, spec, job.result, request.anchors, request.draw)
         return previews.to_message()
 
-    def RunStudy(self, request: study_pb.RunStudyRequest, call: Call) -> Operation:
+    def RunStudy(self, request: study_pb.RunStudyRequest, call: Call) -> ops.Operation:
         """Queue a study; everything that can be checked is checked before it is queued."""
         asked = read(StudyRequest, request)
         study = asked.study
@@ -123,10 +186,16 @@ class JobServicer:
         self._studies.check(spec)
         return self._submit(spec, request.request_id, call)
 
+    def _own(self, name: str, call: Call) -> str:
+        """Return the id of a job that the caller may end; PermissionDenied for one of others."""
+        job_id, owner = self._jobs.owner(read_name(name))
+        require_owner(call.principal, owner, f"{PREFIX}{job_id}")
+        return job_id
+
     def _pinned(self, ref: CheckpointRef, field: str = "checkpoint") -> CheckpointRef:
         return load(self._checkpoints, ref, field).pinned()
 
-    def _submit(self, spec: JobSpec, request_id: str, call: Call) -> Operation:
+    def _submit(self, spec: JobSpec, request_id: str, call: Call) -> ops.Operation:
         # Only the message's own id makes a submission idempotent, not a tracing header.
         return self._writer.write(self._jobs.submit(spec, request_id, call.principal.owner))
 
