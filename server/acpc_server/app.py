@@ -192,12 +192,12 @@ class Server:
         identify = self.access.identify if self.access.authenticated else None
         door = rpc.Door(self.metrics, identify, options.channel_options(settings))
         find = descriptor_pool.Default().FindServiceByName
-        limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
-        usual = limits["others"], workers
-        check, records = self._admission.check, rpc.Workers(RECORD_THREADS)
-        door.add(find("acpc.v1.DiagnosticService"), diagnostic, *usual, check)
-        door.add(find("google.longrunning.Operations"), jobs, limits["others"], records)
-        door.add(find(HEALTH), probes, limits["health"], workers)
+        (health, others), workers = options.limits(settings), rpc.Workers(RPC_THREADS)
+        records = rpc.Workers(RECORD_THREADS)
+        check = self._admission.check
+        door.add(find("acpc.v1.DiagnosticService"), diagnostic, others, workers, check)
+        door.add(find("google.longrunning.Operations"), jobs, others, records)
+        door.add(find(HEALTH), probes, health, workers)
         for name, servicer in {
             "acpc.v1.AnchorService": anchors,
             "acpc.v1.ScoringService": jobs,
@@ -206,7 +206,7 @@ class Server:
             "acpc.v1.DatasetService": catalog,
             **dict.fromkeys(described.own, described),
         }.items():
-            door.add(find(name), servicer, *usual)
+            door.add(find(name), servicer, others, workers)
         return door
 
     def start(self) -> None:
