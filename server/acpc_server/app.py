@@ -1,13 +1,20 @@
-"""Builds a server from its settings, starts it and stops it."""
+"""Builds a server from its settings, starts it and stops it: a process from start to exit."""
 
 from __future__ import annotations
 
+import ctypes
+import gc
+import logging
 import math
+import os
 import queue
+import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from typing import NoReturn
 
 import structlog
 import torch
@@ -24,11 +31,18 @@ from acpc_server.engine import (
     report_memory,
     require_device,
 )
-from acpc_server.errors import AcpcError, FailedPrecondition
+from acpc_server.errors import AcpcError, DeviceFailed, FailedPrecondition
 from acpc_server.interactive import PairComparer, Planner
 from acpc_server.jobs import JobOptions, JobService, LeaseTerms
 from acpc_server.models import CheckpointLimits
-from acpc_server.observe import HttpEndpoint, Metrics, ServerHealth, start_traces, stop_traces
+from acpc_server.observe import (
+    HttpEndpoint,
+    Metrics,
+    ServerHealth,
+    configure_logs,
+    start_traces,
+    stop_traces,
+)
 from acpc_server.scheduling import Admission
 from acpc_server.scoring import ScoreJobKind
 from acpc_server.settings import MEBIBYTE, Settings
@@ -45,17 +59,22 @@ SERVICES = (
 )
 FAILED_DRAIN_SECONDS = 1.0
 # Threads for calls that would keep the event loop; few for those that only read the record of jobs,
-# of which one caller may ask for thousands. Silence after which a stream of plans or pairs is
-# closed.
-RPC_THREADS, RECORD_THREADS, IDLE_SECONDS = 16, 2, 60.0
+# of which one caller may ask for thousands.
+RPC_THREADS, RECORD_THREADS = 16, 2
 # What one interactive request may have encoded, views included, and predicted steps of one pool or
 # paired CEM run.
 MAX_FRAMES, MAX_PREDICTIONS = 1536, 2**21
 # Latents of recent requests, as a share of the bytes for weights: wide ones come with large models.
 LATENT_SHARE = 1 / 16
-UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 HEALTH = "grpc.health.v1.Health"
 TIDY_SECONDS = 3600.0
+# A thread that has the interpreter gives it up to another so soon. By default it is 5 ms, for which
+# each operation of a request's device call may wait for a thread of a job.
+SWITCH_SECONDS = 0.0005
+# The allocator keeps what is smaller for itself, in each of its arenas, once it is freed; it gives
+# larger blocks, as frames of a shard, back to the system.
+RETURNED_BYTES = 2**24
+_M_MMAP_THRESHOLD = -3  # of malloc.h
 # A handler interrupts the main thread anywhere, also while it begins to wait: this one's put may.
 Signals = queue.SimpleQueue[None]
 
@@ -107,7 +126,6 @@ class Server:
             rpc.Overview(self._jobs, writer, self.access, f"acpc {CODE_VERSION} on {name}"),
         )
         self.metrics.ready.set_function(lambda: self.health.ready)
-        self._probes = rpc.HealthService(self.health, SERVICES)
         self._door = self._build(scoring, studies, readers, writer)
         self._watchdog = Watchdog(
             lambda: self._engine.owner.call, settings.device_call_seconds, self.health, self._fail
@@ -162,41 +180,33 @@ class Server:
         self._comparer = PairComparer(self._engine, MAX_FRAMES)
         planner = Planner(self._engine, max_frames=MAX_FRAMES, max_predictions=MAX_PREDICTIONS)
         diagnostic = rpc.DiagnosticServicer(
-            self._engine,
-            self._admission,
-            self._checkpoints,
-            self._comparer,
-            planner,
-            IDLE_SECONDS,
+            self._engine, self._admission, self._checkpoints, self._comparer, planner
         )
         self._followers = rpc.JobFollowers(self._jobs)
-        given = self._checkpoints, readers, self._jobs, self._followers, writer
+        kinds = scoring, studies, self._checkpoints, readers
+        jobs = rpc.JobServicer(self._jobs, writer, self._followers, *kinds)
         anchors = rpc.AnchorServicer(self._anchors, self._datasets, self._jobs.need)
+        catalog = rpc.CatalogServicer(self._checkpoints, self._datasets)
+        probes = rpc.HealthService(self.health, SERVICES)
         described = rpc.Reflection((*SERVICES, HEALTH))
-        limits, workers = options.limits(settings), rpc.Workers(RPC_THREADS)
-        others, records = limits["others"], rpc.Workers(RECORD_THREADS)
-        services = {
-            "acpc.v1.DiagnosticService": rpc.Service(
-                diagnostic, others, workers, check=diagnostic.check
-            ),
-            "acpc.v1.AnchorService": rpc.Service(anchors, others, workers, uploads=UPLOADS),
-            "google.longrunning.Operations": rpc.Service(
-                rpc.OperationsServicer(self._jobs, writer, self._followers), others, records
-            ),
-            HEALTH: rpc.Service(self._probes, limits["health"], workers),
-        }
-        for name, servicer in {
-            "acpc.v1.ScoringService": rpc.ScoringServicer(scoring, *given),
-            "acpc.v1.StudyService": rpc.StudyServicer(studies, *given),
-            "acpc.v1.CheckpointService": rpc.CheckpointServicer(self._checkpoints),
-            "acpc.v1.DatasetService": rpc.DatasetServicer(self._datasets),
-            **dict.fromkeys(described.own, described),
-        }.items():
-            services[name] = rpc.Service(servicer, others, workers)
         identify = self.access.identify if self.access.authenticated else None
         door = rpc.Door(self.metrics, identify, options.channel_options(settings))
-        for name, served in services.items():
-            door.add(descriptor_pool.Default().FindServiceByName(name), served)
+        find = descriptor_pool.Default().FindServiceByName
+        (health, others), workers = options.limits(settings), rpc.Workers(RPC_THREADS)
+        records = rpc.Workers(RECORD_THREADS)
+        check = self._admission.check
+        door.add(find("acpc.v1.DiagnosticService"), diagnostic, others, workers, check)
+        door.add(find("google.longrunning.Operations"), jobs, others, records)
+        door.add(find(HEALTH), probes, health, workers)
+        for name, servicer in {
+            "acpc.v1.AnchorService": anchors,
+            "acpc.v1.ScoringService": jobs,
+            "acpc.v1.StudyService": jobs,
+            "acpc.v1.CheckpointService": catalog,
+            "acpc.v1.DatasetService": catalog,
+            **dict.fromkeys(described.own, described),
+        }.items():
+            door.add(find(name), servicer, others, workers)
         return door
 
     def start(self) -> None:
@@ -210,7 +220,6 @@ class Server:
         options.warn_of_exposure(settings)
         require_device(self._device)
         self._preload([name for name in settings.preload.split(",") if name])
-        self.health.watch(self._probes.moved)
         self._jobs.start()
         threading.Thread(target=self._tidy, name="tidy", daemon=True).start()
         if settings.metrics_port >= 0:
@@ -304,3 +313,41 @@ def wait_for_signal(signals: Signals, seconds: float = math.inf) -> None:
         with suppress(queue.Empty):
             signals.get(timeout=min(left, 1.0))
             return
+
+
+def serve_until_stopped(settings: Settings) -> NoReturn:
+    """Serve until a signal or a failure ends it; exits the process, with 70 for a failed device.
+
+    Raises FailedPrecondition: The server cannot be built or started.
+    """
+    sys.setswitchinterval(SWITCH_SECONDS)
+    options.raise_open_files()
+    with suppress(OSError, AttributeError):  # of glibc; others may not
+        ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, RETURNED_BYTES)
+    configure_logs(settings.log_level, "console" if sys.stderr.isatty() else "json")
+    signals = Signals()  # the first stops the server, the second hurries it
+    codes: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):  # also while the server starts
+        signal.signal(number, lambda *_: signals.put(None))
+
+    def leave(code: int) -> None:
+        codes.append(code)
+        signals.put(None)
+
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # a hang-up never ends the process
+    server = Server(settings, on_leave=leave)
+    try:
+        server.start()
+    except DeviceFailed as error:
+        log.error("failed", why=error.message, exit_code=DEVICE_FAILED)
+        sys.exit(DEVICE_FAILED)
+    # These objects stay; scanning them for garbage later would pause all calls.
+    gc.collect()
+    gc.freeze()
+    wait_for_signal(signals)
+    server.stop(signals)
+    # A job's thread may be inside a device call, which cannot be interrupted. Its shards are on
+    # record and it resumes at the next start, so exit without waiting for it.
+    sys.stdout.flush()
+    logging.shutdown()
+    os._exit(codes[0] if codes else 0)

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
+from acpc_server.app import serve_until_stopped
 from acpc_server.doctor_command import doctor
 from acpc_server.encoding import CODE_VERSION
 from acpc_server.health_check import health
 from acpc_server.import_command import PROGRAM, answered, import_run
 from acpc_server.keys_command import keys
 from acpc_server.serve_flags import with_settings
-from acpc_server.serving import serve_until_stopped
 from acpc_server.settings import Settings
 
 app = typer.Typer(**PROGRAM, no_args_is_help=True)

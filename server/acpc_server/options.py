@@ -75,7 +75,7 @@ def max_connections() -> int:
     return CONNECTIONS if files == resource.RLIM_INFINITY else min(CONNECTIONS, files // 2)
 
 
-def limits(settings: Settings) -> dict[str, rpc.Limits]:
+def limits(settings: Settings) -> tuple[rpc.Limits, rpc.Limits]:
     """Make the limits of health checks, which nobody else can fill, and of all other calls."""
     message = settings.max_message_mib * MEBIBYTE
     places = {"calls": CALLS, "streams": max(8, STREAMING_BYTES // message), "uploads": UPLOADS}
@@ -87,7 +87,7 @@ def limits(settings: Settings) -> dict[str, rpc.Limits]:
     )
     # A silent check yields at once.
     health = rpc.Limits({"calls": CALLS}, limit=rpc.ReadLimit(2.0), grace=0.02)
-    return {"health": health, "others": others}
+    return health, others
 
 
 def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
@@ -107,13 +107,12 @@ def access_control(settings: Settings, metrics: Metrics) -> AccessControl:
 
 def programs(settings: Settings, device: torch.device, metrics: Metrics) -> StepPrograms:
     """Open the folder of compiled steps; without one that is private there are none."""
-    if settings.compile == "off" or device.type != "cpu":
-        return StepPrograms(metrics, None)
-    try:
-        folder = private_folder(settings.state_dir / "programs")
-    except OSError as error:
-        log.warning("programs_off", why=str(error), hint="remove the folder, or --compile off")
-        return StepPrograms(metrics, None)
+    folder = None
+    if settings.compile != "off" and device.type == "cpu":
+        try:
+            folder = private_folder(settings.state_dir / "programs")
+        except OSError as error:
+            log.warning("programs_off", why=str(error), hint="remove the folder, or --compile off")
     return StepPrograms(metrics, folder, **({"after": 0.0} if settings.compile == "now" else {}))
 
 

@@ -1,14 +1,14 @@
 """A door in this process, with whatever servicers a test gives it."""
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 from acpc.v1 import checkpoint_service_pb2 as pb
 from acpc_server.observe import Metrics
-from acpc_server.rpc import Call, Door, Limits, ReadLimit, Service, Workers
+from acpc_server.rpc import Call, Door, Limits, ReadLimit, Workers
 from google.protobuf.descriptor import ServiceDescriptor
 from waiting import GENEROUS_SECONDS
 
@@ -50,8 +50,7 @@ def served(
     message_seconds: float = 5.0,
     threads: int = 4,
     metrics: Metrics | None = None,
-    check: Callable[[Call], None] | None = None,
-    uploads: Sequence[str] = (),
+    check: Callable[[str, str, float | None], None] | None = None,
     identify: Any = None,
 ) -> Iterator[str]:
     """The address of a door that serves; keywords as of ``Limits`` and ``Door``."""
@@ -65,7 +64,7 @@ def served(
     door = Door(metrics or Metrics(), identify)
     workers = Workers(threads)
     for service, servicer in services.items():
-        door.add(service, Service(servicer, limits, workers, check, uploads))
+        door.add(service, servicer, limits, workers, check)
     port = door.bind("127.0.0.1:0")
     door.start()
     try:

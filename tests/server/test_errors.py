@@ -14,7 +14,7 @@ from acpc_server.errors import (
     UnknownName,
     UnsafeCheckpoint,
 )
-from acpc_server.rpc.status import to_status
+from acpc_server.rpc.call import to_status
 from wire import Refusal
 
 CLASSES = [

@@ -59,17 +59,13 @@ class Reloaded(Generic[Value]):
             stamps = [_stamp(path) for path in self._files]
             if stamps != self._seen:
                 self._seen = stamps
-                self._refresh()
+                try:
+                    self._value = self._load()
+                    log.info("reloaded", what=self._what)
+                except Exception as error:  # noqa: BLE001 - also a bug in a reader leaves what was
+                    why = getattr(error, "message", repr(error))
+                    log.error("reload_failed", what=self._what, error=why)
         return self._value
-
-    def _refresh(self) -> None:
-        try:
-            self._value = self._load()
-        except Exception as error:  # noqa: BLE001 - also a bug in a reader leaves what was
-            why = getattr(error, "message", repr(error))
-            log.error("reload_failed", what=self._what, error=why)
-            return
-        log.info("reloaded", what=self._what)
 
 
 def _stamp(path: Path) -> tuple[int, ...]:

@@ -7,6 +7,7 @@ that existing dashboards work unchanged.
 from __future__ import annotations
 
 import threading
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -91,19 +92,20 @@ class _Registry(CollectorRegistry):
 
 
 class _Names:
-    """Keeps a label's values few: the first ones seen stay, all others become ``other``."""
+    """Keeps a group's values of a label few: the first seen stay, all others become ``other``."""
 
     def __init__(self, most: int = MAX_NAMES) -> None:
         self._most = most
-        self._seen: set[str] = set()
+        self._seen = defaultdict[str, set[str]](set)
         self._lock = threading.Lock()
 
-    def __call__(self, name: str) -> str:
+    def __call__(self, name: str, group: str = "") -> str:
         with self._lock:
-            if name not in self._seen:
-                if len(self._seen) >= self._most:
+            seen = self._seen[group]
+            if name not in seen:
+                if len(seen) >= self._most:
                     return OTHER
-                self._seen.add(name)
+                seen.add(name)
         return name
 
 
@@ -162,10 +164,10 @@ class Metrics:
         self._add_jobs(registry)
         text = "Memory that the service holds: allocated and reserved on a GPU, resident on a CPU."
         self.device_memory = gauge("acpc_device_memory_bytes", text, ("kind",))
-        self._add_access(registry)
+        text = "Calls rejected by access control, by reason."
+        self.access_denied = counter("acpc_access_denied", text, ("reason",))
         self._checkpoint, self._caller = _Names(), _Names()
-        self._perturbation: dict[str, _Names] = {}
-        self._judged: dict[str, _Names] = {}
+        self._perturbation, self._judged = _Names(MAX_PERTURBATIONS), _Names()  # by checkpoint
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
 
@@ -180,10 +182,6 @@ class Metrics:
         self.stream_message = registry.histogram("acpc_stream_message_seconds", text, RPC_LABELS)
         text = "Calls by principal, family of the user agent, and outcome; probes are left out."
         self._calls = registry.counter("acpc_caller_calls", text, ("caller", "agent", "outcome"))
-
-    def _add_access(self, registry: _Registry) -> None:
-        text = "Calls rejected by access control, by reason."
-        self.access_denied = registry.counter("acpc_access_denied", text, ("reason",))
 
     def _add_checkpoints(self, registry: _Registry) -> None:
         text = "Requests that named a checkpoint which loaded, jobs included."
@@ -266,8 +264,7 @@ class Metrics:
     def shift(self, checkpoint: str, perturbation: str) -> Shift:
         """The labels of a checkpoint under a perturbation, whose text has its severity."""
         name = self._checkpoint(checkpoint)
-        names = self._perturbation.setdefault(name, _Names(MAX_PERTURBATIONS))
-        return Shift(name, names(perturbation))
+        return Shift(name, self._perturbation(perturbation, name))
 
     def record_verdict(
         self,
@@ -281,7 +278,7 @@ class Metrics:
         ``perturbation`` has its severity, of which a sweep asks for more than live planning meets.
         """
         name = self._checkpoint(checkpoint)
-        shift = Shift(name, self._judged.setdefault(name, _Names())(perturbation))
+        shift = Shift(name, self._judged(perturbation, name))
         self._verdicts.labels(name, outcome).inc()
         for number, kept in KEPT.items():
             value = numbers.get(number)

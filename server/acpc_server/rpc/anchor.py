@@ -24,7 +24,6 @@ from acpc_server.access import require_owner
 from acpc_server.data import DatasetStore
 from acpc_server.data.anchor_sets import (
     AnchorStore,
-    AnchorUpload,
     StoredAnchors,
     StoredSet,
     UploadHeader,
@@ -40,10 +39,9 @@ from acpc_server.errors import (
 from acpc_server.numerics import pairing
 from acpc_server.rpc.anchor_shards import read_shard
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.limits import ReadLimit
+from acpc_server.rpc.limits import IDLE_SECONDS, ReadLimit
 from acpc_server.rpc.request import page_of, read
 
-IDLE_SECONDS = 60.0
 # How long the end of an upload waits for its last step; one on a sick disk may never end.
 CLOSE_SECONDS = 5.0
 # States and labels of one answer, and anchors whose every pair is looked at for it.
@@ -62,10 +60,10 @@ class AnchorServicer:
     _in_use: Callable[[str], bool]
     idle_seconds: float = IDLE_SECONDS
 
-    async def UploadAnchors(self, context: Call) -> pb.UploadAnchorsResponse | None:
+    async def UploadAnchors(self, call: Call) -> pb.UploadAnchorsResponse | None:
         """Store shards as they come; each is safe once the next one is asked for."""
         limit = ReadLimit(self.idle_seconds, "go on with the same request_id", "UPLOAD_IDLE")
-        steps, lock = _received(self._store, context.principal.owner), threading.Lock()
+        steps, lock = _received(self._store, call.principal.owner), threading.Lock()
 
         def step(message: pb.UploadAnchorsRequest | None) -> pb.UploadAnchorsResponse | None:
             with lock, suppress(StopIteration):  # where it is closed
@@ -78,15 +76,15 @@ class AnchorServicer:
 
         step(None)
         try:
-            async for message in context.messages(limit):
-                if answer := await context.aside(step, message):
+            async for message in call.messages(limit):
+                if answer := await call.aside(step, message):
                     return answer
-            return await context.aside(step, None)
+            return await call.aside(step, None)
         finally:
             # Before the status leaves, for a caller that goes on at once finds all let go of.
-            await asyncio.wait((context.aside(close),), timeout=CLOSE_SECONDS)
+            await asyncio.wait((call.aside(close),), timeout=CLOSE_SECONDS)
 
-    def GetUpload(self, request: pb.GetUploadRequest, context: Call) -> pb.GetUploadResponse:
+    def GetUpload(self, request: pb.GetUploadRequest, call: Call) -> pb.GetUploadResponse:
         """Return where an upload goes on."""
         if not 1 <= len(request.request_id) <= MAX_REQUEST_ID:
             raise InvalidArgument("request_id", f"give 1 to {MAX_REQUEST_ID} characters")
@@ -97,14 +95,14 @@ class AnchorServicer:
         )
 
     def CreateAnchorSet(
-        self, request: pb.CreateAnchorSetRequest, context: Call
+        self, request: pb.CreateAnchorSetRequest, call: Call
     ) -> pb.CreateAnchorSetResponse:
         """Draw anchors from a dataset and store them, a few at a time."""
         asked = read(CreateRequest, request)
         store, history, horizon = self._store, asked.history, asked.horizon
 
         def check() -> None:
-            if not context.active:
+            if not call.active:
                 raise Cancelled("the caller has left; the same request_id starts again")
 
         with _below("source", AnchorSource):
@@ -118,7 +116,7 @@ class AnchorServicer:
                 horizon=horizon,
                 description=asked.description,
                 source=source,
-                owner=context.principal.owner,
+                owner=call.principal.owner,
             )
             with store.upload(header) as upload:
                 if upload.finished is None:
@@ -130,9 +128,7 @@ class AnchorServicer:
                 info = upload.finish()
         return pb.CreateAnchorSetResponse(anchor_set=_written(store, store.get(info.digest)))
 
-    def GetAnchorSet(
-        self, request: pb.GetAnchorSetRequest, context: Call
-    ) -> pb.GetAnchorSetResponse:
+    def GetAnchorSet(self, request: pb.GetAnchorSetRequest, call: Call) -> pb.GetAnchorSetResponse:
         """Describe a set, with its states and labels where they are asked for."""
         store = self._store
         described = _written(store, store.get(request.digest))
@@ -145,7 +141,7 @@ class AnchorServicer:
         return pb.GetAnchorSetResponse(anchor_set=described, contents=contents.to_message())
 
     def ListAnchorSets(
-        self, request: pb.ListAnchorSetsRequest, context: Call
+        self, request: pb.ListAnchorSetsRequest, call: Call
     ) -> pb.ListAnchorSetsResponse:
         """List a page of the sets, newest first."""
         written = partial(_written, self._store)
@@ -153,10 +149,10 @@ class AnchorServicer:
         return pb.ListAnchorSetsResponse(anchor_sets=sets, next_page_token=token)
 
     def DeleteAnchorSet(
-        self, request: pb.DeleteAnchorSetRequest, context: Call
+        self, request: pb.DeleteAnchorSetRequest, call: Call
     ) -> pb.DeleteAnchorSetResponse:
         """Delete a set that no job needs."""
-        allow = partial(require_owner, context.principal, what=f"anchor set {request.digest}")
+        allow = partial(require_owner, call.principal, what=f"anchor set {request.digest}")
         self._store.delete(request.digest, self._in_use, allow)
         return pb.DeleteAnchorSetResponse()
 
@@ -177,24 +173,22 @@ def _received(
             while upload.finished is None and (message := (yield None)):
                 if message.WhichOneof("message") != "shard":
                     raise InvalidArgument("shard", "every message after the header is a shard")
+                shard = message.shard
+                if shard.offset != upload.next_offset:
+                    raise FailedPrecondition(
+                        f"the shard begins at anchor {shard.offset}, but anchor "
+                        f"{upload.next_offset} is next; GetUpload says where an upload goes on",
+                        reason="UPLOAD_OFFSET",
+                    )
                 with below("shard"):
-                    _append(upload, message.shard, header)
+                    anchors, packed = read_shard(shard, header, upload.next_offset)
+                    own = not shard.HasField("trajectory_ids")
+                    upload.append(anchors, packed, own_trajectories=own)
             offset, info = upload.next_offset, None
             if offset == header.anchors or not header.request_id:
                 info = upload.finish()
     stored = None if info is None else _written(store, store.get(info.digest))
     yield pb.UploadAnchorsResponse(anchor_set=stored, next_offset=offset)
-
-
-def _append(upload: AnchorUpload, shard: pb.AnchorShard, header: UploadHeader) -> None:
-    if shard.offset != upload.next_offset:
-        raise FailedPrecondition(
-            f"the shard begins at anchor {shard.offset}, but anchor {upload.next_offset} is next; "
-            "GetUpload says where an upload goes on",
-            reason="UPLOAD_OFFSET",
-        )
-    anchors, packed = read_shard(shard, header, upload.next_offset)
-    upload.append(anchors, packed, own_trajectories=not shard.HasField("trajectory_ids"))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""One call: who makes it, its messages, its end, and what is written about it."""
+"""One call: who makes it, its messages, its end and status, and what is written about it."""
 
 from __future__ import annotations
 
@@ -6,25 +6,23 @@ import asyncio
 import random
 import time
 import uuid
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from typing import Any, TypeAlias, TypeVar
 
 import grpc
 import structlog
 from acpc.contract import MAX_REQUEST_ID
+from google.protobuf import duration_pb2
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
-from google.rpc import status_pb2
+from google.rpc import error_details_pb2, status_pb2
 
 from acpc_server.access import ANYONE, CHANGES, LOCAL, Principal, Role, require_role, subject
 from acpc_server.errors import AcpcError, InvalidArgument, Unauthenticated, UnknownName, shortage
-from acpc_server.observe import CallSpan, Metrics, begin_span, log_call
-from acpc_server.rpc.limits import Limits, ReadLimit, memory_short
-from acpc_server.rpc.status import plain_status, to_status
-from acpc_server.rpc.workers import Workers
+from acpc_server.observe import Metrics, begin_span, log_call
+from acpc_server.rpc.limits import Limits, ReadLimit, Workers, memory_short
 
 log = structlog.get_logger("acpc.rpc")
 access_log = structlog.get_logger("acpc.access")
@@ -35,8 +33,14 @@ DEADLINE_SLACK = 0.05
 MAX_AGENT = 200
 # Messages up to so many bytes are parsed, and worked on, on the event loop.
 LOOP_BYTES = 2**18
+DOMAIN = "acpc.v1"
+# A status travels in trailers, of which a client takes 8 KiB. The message goes twice, once with
+# every byte beyond ASCII written as three, and callers' own text may be quoted in it.
+MAX_TEXT_BYTES, MAX_FIELD_BYTES = 1024, 256
 # Not logged.
 PROBES = ("grpc.health.v1.Health", "grpc.reflection.")
+# Counted as uploads.
+UPLOADS = ("UploadAnchors", "CreateAnchorSet")
 # By (request streams, response streams): the kind in the metrics.
 KINDS = {
     (False, False): "unary",
@@ -48,32 +52,27 @@ KINDS = {
 T = TypeVar("T")
 Metadata: TypeAlias = "tuple[tuple[str, str | bytes], ...]"
 Identify: TypeAlias = "Callable[[str, Metadata, Mapping[str, Any], str], Principal]"
-
-
-@dataclass(frozen=True)
-class Service:
-    """How the methods of a service are served: by which object, within which limits.
-
-    ``check`` rejects a call before its message is read; methods in ``uploads`` count as such.
-    """
-
-    servicer: object
-    limits: Limits
-    workers: Workers
-    check: Callable[[Call], None] | None = None
-    uploads: Sequence[str] = ()
+# Of a method, a caller and the seconds left: raises for a call that is not to be read.
+Check: TypeAlias = "Callable[[str, str, float | None], None]"
 
 
 class Method:
     """One method of a service: its messages, what it counts as, and its series in the metrics."""
 
-    def __init__(self, descriptor: MethodDescriptor, metrics: Metrics, served: Service) -> None:
+    def __init__(
+        self,
+        descriptor: MethodDescriptor,
+        metrics: Metrics,
+        limits: Limits,
+        workers: Workers,
+        check: Check | None = None,
+    ) -> None:
         self.service, self.name = descriptor.containing_service.full_name, descriptor.name
         self.path = f"/{self.service}/{self.name}"
-        self.served = served
+        self.limits, self.workers, self.check = limits, workers, check
         self.streams: bool = descriptor.client_streaming
         self.counted = ["calls"] + ["streams"] * self.streams
-        self.counted += ["uploads"] * (self.name in served.uploads)
+        self.counted += ["uploads"] * (self.name in UPLOADS)
         self.changes = self.path in CHANGES
         self.probes = self.service.startswith(PROBES)
         self.kind = KINDS[descriptor.client_streaming, descriptor.server_streaming]
@@ -132,11 +131,10 @@ class Call:
         made = str(uuid.UUID(int=random.getrandbits(128), version=4))
         self.request_id = headers.get(REQUEST_ID_HEADER, "")[:MAX_REQUEST_ID] or made
         self._agent = headers.get("user-agent", "")[:MAX_AGENT]
-        self._span: CallSpan | None = None
-        if not method.probes:
-            parent = headers.get("traceparent", "")
-            self._span = begin_span(method.service, method.name, parent)
-        span = self._span  # for a bucket of a histogram; None where no trace is kept
+        parent = headers.get("traceparent", "")
+        span = None if method.probes else begin_span(method.service, method.name, parent)
+        self._span = span
+        # For a bucket of a histogram; None where no trace is kept.
         self._exemplar = {"trace_id": span.trace_id} if span is not None and span.sampled else None
         method.started.inc()
 
@@ -162,15 +160,10 @@ class Call:
             return None
         return max(0.0, self._began + self._budget - time.monotonic())
 
-    async def receive(self) -> bytes | None:
-        """Return the bytes of the next message, or None at the end of them."""
-        data = await self._context.read()
-        return None if data is grpc.aio.EOF else data
-
     async def message(self) -> Any:  # noqa: ANN401 - a message of any type
         """Return the one message of a call that sends one."""
-        data = await self.method.served.limits.read(self)
-        if data is None:
+        data = await self.method.limits.read(self.caller, self._context.read)
+        if data is grpc.aio.EOF:
             raise InvalidArgument("request", "the call ended before a whole message was sent")
         message = await self._parsed(data)
         if given := getattr(message, "request_id", ""):
@@ -184,19 +177,20 @@ class Call:
     async def messages(self, limit: ReadLimit) -> AsyncIterator[Any]:
         """Yield the messages of a stream, which may be silent until ``limit`` once it has begun."""
         structlog.contextvars.bind_contextvars(request_id=self.request_id)
-        limits = self.method.served.limits
-        receive = limits.read(self, limit)  # a stream that shows none soon yields
-        while (data := await receive) is not None:
+        limits = self.method.limits
+        # A stream that shows none soon yields.
+        receive = limits.read(self.caller, self._context.read, limit)
+        while (data := await receive) is not grpc.aio.EOF:
             self.identify()
             began = time.monotonic()
             try:
                 yield await self._parsed(data)
             finally:
                 self.method.messages.observe(time.monotonic() - began, self._exemplar)
-            receive = limits.listen(self, limit)
+            receive = limits.listen(self._context.read, limit)
 
     async def _parsed(self, data: bytes) -> Any:  # noqa: ANN401
-        self.method.served.limits.held_bytes += len(data) - self._bytes
+        self.method.limits.held_bytes += len(data) - self._bytes
         self._bytes, self.small = len(data), len(data) <= LOOP_BYTES
         if self.small:
             return self.method.parse(data)
@@ -204,19 +198,13 @@ class Call:
 
     def aside(self, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
         """Have a worker call ``work``, in turn with those of other callers."""
-        return self.method.served.workers.run(self.caller, work, *args)
+        return self.method.workers.run(self.caller, work, *args)
 
     def leave(self) -> None:
         """Tell whoever works on the call that nobody waits for it any longer."""
         self.active = False
-        self.method.served.limits.held_bytes -= self._bytes
+        self.method.limits.held_bytes -= self._bytes
         self._bytes = 0
-
-    def interrupt(self, error: AcpcError) -> None:
-        """End the call with an error, whatever it waits for."""
-        if self.interrupted is None:
-            self.interrupted = error
-            self.task.cancel()
 
     def named(self, error: AcpcError) -> AcpcError:
         """Add the names nearest to an unknown one, for a caller that may list names."""
@@ -236,7 +224,7 @@ class Call:
         log.exception("rpc_bug", method=self.method.name, request_id=self.request_id)
         self.end("INTERNAL")
         message = f"a fault of the server, not of the request; quote request id {self.request_id}"
-        return plain_status("INTERNAL", message, [])
+        return plain_status("INTERNAL", message)
 
     def end(self, code: str) -> None:
         """Write everything, once: the one place where a call ends."""
@@ -273,3 +261,41 @@ class Call:
             "user_agent": self._agent,
             **({} if self._span is None else {"trace_id": self._span.trace_id}),
         }
+
+
+def to_status(error: AcpcError, identity: str) -> status_pb2.Status:
+    """Make a status with ErrorInfo, RequestInfo and, where they apply, BadRequest and RetryInfo."""
+    details: list[Message] = [
+        error_details_pb2.ErrorInfo(reason=error.reason, domain=DOMAIN),
+        error_details_pb2.RequestInfo(request_id=identity),
+    ]
+    if error.violations:
+        fields = [
+            error_details_pb2.BadRequest.FieldViolation(
+                field=_clipped(violation.field, MAX_FIELD_BYTES),
+                description=_clipped(violation.description, MAX_TEXT_BYTES),
+            )
+            for violation in error.violations
+        ]
+        details.append(error_details_pb2.BadRequest(field_violations=fields))
+    if error.retry_after is not None:
+        delay = duration_pb2.Duration()
+        delay.FromNanoseconds(round(error.retry_after * 1e9))
+        details.append(error_details_pb2.RetryInfo(retry_delay=delay))
+    return plain_status(error.code, error.message, *details)
+
+
+def plain_status(code: str, message: str, *details: Message) -> status_pb2.Status:
+    """Make a status from a code's name; a message too long for the trailers is cut."""
+    number: int = grpc.StatusCode[code].value[0]
+    status = status_pb2.Status(code=number, message=_clipped(message, MAX_TEXT_BYTES))
+    for detail in details:
+        status.details.add().Pack(detail)
+    return status
+
+
+def _clipped(text: str, limit: int) -> str:
+    data = text.encode("utf-8", "replace")
+    if len(data) <= limit:
+        return text
+    return data[: limit - 3].decode("utf-8", "ignore") + "..."

@@ -17,24 +17,25 @@ from acpc_server.rpc.request import load, page_of, read
 
 
 @dataclass(frozen=True)
-class CheckpointServicer:
-    """Lists, loads and unloads checkpoints.
+class CatalogServicer:
+    """Lists datasets, tasks and checkpoints, and loads and unloads the latter.
 
     All callers share them, so that only the role admin loads and unloads. The others lose time by
     it, never an answer: what holds a checkpoint finishes with it.
     """
 
     _checkpoints: CheckpointCache
+    _datasets: DatasetStore
 
     def ListCheckpoints(
-        self, request: pb.ListCheckpointsRequest, context: Call
+        self, request: pb.ListCheckpointsRequest, call: Call
     ) -> pb.ListCheckpointsResponse:
         """List a page of the checkpoints below the root, by name."""
         entries, token = page_of(request, self._checkpoints.entries(request.show_all))
         return pb.ListCheckpointsResponse(checkpoints=entries, next_page_token=token)
 
     def GetCheckpoint(
-        self, request: pb.GetCheckpointRequest, context: Call
+        self, request: pb.GetCheckpointRequest, call: Call
     ) -> pb.GetCheckpointResponse:
         """Describe one checkpoint, without loading it."""
         ref = read(CheckpointRef, request.checkpoint, "checkpoint")
@@ -42,7 +43,7 @@ class CheckpointServicer:
         return pb.GetCheckpointResponse(checkpoint=entry.to_message())
 
     def LoadCheckpoint(
-        self, request: pb.LoadCheckpointRequest, context: Call
+        self, request: pb.LoadCheckpointRequest, call: Call
     ) -> pb.LoadCheckpointResponse:
         """Read a checkpoint onto the device."""
         started = time.perf_counter()
@@ -55,36 +56,27 @@ class CheckpointServicer:
         )
 
     def UnloadCheckpoint(
-        self, request: pb.UnloadCheckpointRequest, context: Call
+        self, request: pb.UnloadCheckpointRequest, call: Call
     ) -> pb.UnloadCheckpointResponse:
         """Free the device memory of a checkpoint."""
         ref = _named(request)
         entry = self._checkpoints.unload(ref.name, ref.weights)
         return pb.UnloadCheckpointResponse(checkpoint=entry.to_message())
 
-
-def _named(request: pb.LoadCheckpointRequest | pb.UnloadCheckpointRequest) -> CheckpointRef:
-    if len(request.request_id) > MAX_REQUEST_ID:
-        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
-    return read(CheckpointRef, request.checkpoint, "checkpoint")
-
-
-@dataclass(frozen=True)
-class DatasetServicer:
-    """Lists datasets and tasks."""
-
-    _datasets: DatasetStore
-
     def ListDatasets(
-        self, request: data_pb.ListDatasetsRequest, context: Call
+        self, request: data_pb.ListDatasetsRequest, call: Call
     ) -> data_pb.ListDatasetsResponse:
         """List a page of the datasets below the root, by name."""
         entries, token = page_of(request, self._datasets.datasets())
         return data_pb.ListDatasetsResponse(datasets=entries, next_page_token=token)
 
-    def ListTasks(
-        self, request: data_pb.ListTasksRequest, context: Call
-    ) -> data_pb.ListTasksResponse:
+    def ListTasks(self, request: data_pb.ListTasksRequest, call: Call) -> data_pb.ListTasksResponse:
         """List a page of the presets and then of the task files below the root, by name."""
         entries, token = page_of(request, self._datasets.tasks())
         return data_pb.ListTasksResponse(tasks=entries, next_page_token=token)
+
+
+def _named(request: pb.LoadCheckpointRequest | pb.UnloadCheckpointRequest) -> CheckpointRef:
+    if len(request.request_id) > MAX_REQUEST_ID:
+        raise InvalidArgument("request_id", f"longer than {MAX_REQUEST_ID} characters")
+    return read(CheckpointRef, request.checkpoint, "checkpoint")

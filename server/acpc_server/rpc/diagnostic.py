@@ -6,18 +6,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeVar
 
 from acpc.contract import (
     MAX_REQUEST_ID,
     OwnPool,
-    PairComparison,
-    PairedPlans,
     PairedRequest,
     PairRequest,
     PlannerMoment,
     PlanStart,
-    PoolCertificate,
     PoolRequest,
     Proposal,
     Timing,
@@ -39,10 +36,9 @@ from acpc_server.interactive import (
     draw_pool,
     pool_work,
 )
-from acpc_server.rpc.call import Call
-from acpc_server.rpc.limits import ReadLimit
+from acpc_server.rpc.call import Call, to_status
+from acpc_server.rpc.limits import IDLE_SECONDS, ReadLimit
 from acpc_server.rpc.request import load, read, require_views
-from acpc_server.rpc.status import to_status
 from acpc_server.scheduling import WAIT_SHARE, Admission, Priority, RequestContext, Work
 
 # Time of a request whose caller sets no deadline, and the most that a deadline gives it.
@@ -50,78 +46,74 @@ MAX_REQUEST_SECONDS = 300.0
 # An open stream was admitted once: its later messages are rejected only when they would be late,
 # since a planner cannot continue without them.
 ADMITTED = 1.0
+PAIRS_IDLE = ReadLimit(IDLE_SECONDS, "open a new stream for the next pairs", "COMPARE_IDLE")
+POOLS_IDLE = ReadLimit(IDLE_SECONDS, "open a new stream for the next pools", "PLAN_IDLE")
 FIRST = "the first message of a stream is its start"
-# What the device does for a request, and what makes a message of its answer.
 T = TypeVar("T")
-Prepared: TypeAlias = tuple[Work[Any], Callable[[Any], T]]
 
 
 @dataclass(frozen=True)
 class DiagnosticServicer:
-    """Serves pairwise ACPC and planners; a stream may stay silent for ``idle_seconds``."""
+    """Serves pairwise ACPC and planners."""
 
     _engine: DeviceClient
     _admission: Admission
     _checkpoints: CheckpointCache
     _comparison: PairComparer
     _planner: Planner
-    idle_seconds: float
-
-    def check(self, call: Call) -> None:
-        """Raise ResourceExhausted for a unary call that would not be admitted now."""
-        self._admission.check(call.method.name, call.caller, call.remaining())
 
     async def ComparePair(
-        self, request: pb.ComparePairRequest, context: Call
+        self, request: pb.ComparePairRequest, call: Call
     ) -> pb.ComparePairResponse:
         """Compare one pair."""
-        with self._admitted(context) as admitted:
-            return await self._compare(request, context, admitted)
+        with self._admitted(call) as admitted:
+            return await self._compare(request, call, admitted)
 
-    async def ComparePairs(self, context: Call) -> AsyncIterator[pb.ComparePairsResponse]:
+    async def ComparePairs(self, call: Call) -> AsyncIterator[pb.ComparePairsResponse]:
         """Compare pairs in order; a pair that is rejected is answered in place."""
-        hint, share = "open a new stream for the next pairs", WAIT_SHARE
-        async for request in context.messages(ReadLimit(self.idle_seconds, hint, "COMPARE_IDLE")):
+        share = WAIT_SHARE
+        async for request in call.messages(PAIRS_IDLE):
             answer = pb.ComparePairsResponse(pair_id=request.pair_id)
             try:
-                with self._admitted(context, share) as one:
+                with self._admitted(call, share) as one:
                     share = ADMITTED
-                    found = await self._compare(request.pair, context, one)
+                    found = await self._compare(request.pair, call, one)
                     answer.response.CopyFrom(found)
             except AcpcError as error:
-                nested = context.named(error)
+                nested = call.named(error)
                 if isinstance(error, InvalidArgument):
                     nested = error.below("pair")
                 # Its own id may itself be at fault.
-                identity = request.pair.request_id[:MAX_REQUEST_ID] or context.request_id
+                identity = request.pair.request_id[:MAX_REQUEST_ID] or call.request_id
                 answer.error.CopyFrom(to_status(nested, identity))
             yield answer
 
     async def CertifyPool(
-        self, request: pb.CertifyPoolRequest, context: Call
+        self, request: pb.CertifyPoolRequest, call: Call
     ) -> pb.CertifyPoolResponse:
         """Certify one pool."""
-        with self._admitted(context) as admitted:
+        with self._admitted(call) as admitted:
 
-            def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.CertifyPoolResponse]:
+            def prepare(loaded: CachedCheckpoint | None) -> Work[pb.CertifyPoolResponse]:
                 asked = read(PoolRequest, request)
-                identity, moment = asked.request_id, self._prepare(asked, loaded)
-                work = pool_work(moment, asked.candidates, admitted, asked)
-                return work, partial(_written, identity or context.request_id, admitted)
+                moment = self._prepare(asked, loaded)
+                work: Work[Any] = pool_work(moment, asked.candidates, admitted, asked)
+                identity = asked.request_id or call.request_id
+                work.finish = partial(_written, identity, admitted, work.finish)
+                return work
 
-            return await self._answer(context, admitted, request.checkpoint, prepare)
+            return await self._answer(call, admitted, request.checkpoint, prepare)
 
-    async def Plan(self, context: Call) -> AsyncIterator[pb.PlanResponse]:
+    async def Plan(self, call: Call) -> AsyncIterator[pb.PlanResponse]:
         """Take a start, then its pools, or the next start; one that is rejected ends the stream."""
-        hint, share = "open a new stream for the next pools", WAIT_SHARE
+        share, identity = WAIT_SHARE, ""
         moment: EncodedMoment | None = None
-        identity = ""
-        async for message in context.messages(ReadLimit(self.idle_seconds, hint, "PLAN_IDLE")):
-            with self._admitted(context, share) as one:
+        async for message in call.messages(POOLS_IDLE):
+            with self._admitted(call, share) as one:
                 share = ADMITTED
                 if moment is None or message.WhichOneof("message") == "start":
-                    moment = await context.aside(self._start, message, one)
-                    identity = message.start.request_id or context.request_id
+                    moment = await call.aside(self._start, message, one)
+                    identity = message.start.request_id or call.request_id
                     started = pb.PlanStarted(
                         request_id=identity,
                         receipt=moment.asked.receipt(moment.asked.selection).to_message(),
@@ -132,34 +124,32 @@ class DiagnosticServicer:
                     answer = pb.PlanResponse()
                     prepare = partial(_next_pool, moment, message, identity, one)
                     with _of_plan():
-                        found = await self._answer(context, one, None, prepare)
+                        found = await self._answer(call, one, None, prepare)
                     answer.certificate.CopyFrom(found)
             yield answer
         if moment is None:
             raise InvalidArgument("start", FIRST)
 
-    async def PlanPaired(
-        self, request: pb.PlanPairedRequest, context: Call
-    ) -> pb.PlanPairedResponse:
+    async def PlanPaired(self, request: pb.PlanPairedRequest, call: Call) -> pb.PlanPairedResponse:
         """Run CEM on both histories: a clean and a perturbed run for every view."""
-        with self._admitted(context) as admitted:
+        with self._admitted(call) as admitted:
 
             def plan() -> pb.PlanPairedResponse:
                 asked = read(PairedRequest, request)
                 moment = self._prepare(asked)
                 check_budget(moment, asked.budget)
-                plans = PairedCem(
+                planner = PairedCem(
                     self._planner.encode(moment, admitted),
                     asked.budget,
                     asked.sampling_seed,
                     RETURNS[asked.returns],
                     choices=asked.choices,
-                ).run(admitted)
-                identity = asked.request_id or context.request_id
-                answer: pb.PlanPairedResponse = _written(identity, admitted, plans)
+                )
+                identity = asked.request_id or call.request_id
+                answer: pb.PlanPairedResponse = _written(identity, admitted, planner.run, admitted)
                 return answer
 
-            return await context.aside(plan)
+            return await call.aside(plan)
 
     def _admitted(
         self, call: Call, share: float = WAIT_SHARE
@@ -175,36 +165,33 @@ class DiagnosticServicer:
         call: Call,
         context: RequestContext,
         ref: receipt_pb2.CheckpointRef | None,
-        prepare: Callable[[CachedCheckpoint | None], Prepared[T]],
+        prepare: Callable[[CachedCheckpoint | None], Work[T]],
     ) -> T:
-        """Prepare a request's work, have the device do it, and write the answer.
+        """Prepare a request's work, have the device do it, and finish the answer.
 
         All but the device's part is done here, on the event loop, where it takes no longer than a
         millisecond or so. A worker does it for a large message, a checkpoint ``ref`` that is to be
         loaded, and work in pieces.
         """
         loaded = None if ref is None else self._checkpoints.at_hand(ref.name, ref.weights)
-        prepared = None
+        work = None
         if call.small and (ref is None or loaded is not None):
-            work, write = prepared = prepare(loaded)
+            work = prepare(loaded)
             if not self._engine.is_large(work):
-                return write(work.finish(await self._engine.ask(work, context)))
-
-        def whole() -> T:
-            work, write = prepared or prepare(loaded)
-            return write(self._engine.run(work, context))
-
-        return await call.aside(whole)
+                return work.finish(await self._engine.ask(work, context))
+        return await call.aside(lambda: self._engine.run(work or prepare(loaded), context))
 
     async def _compare(
         self, request: pb.ComparePairRequest, call: Call, context: RequestContext
     ) -> pb.ComparePairResponse:
-        def prepare(loaded: CachedCheckpoint | None) -> Prepared[pb.ComparePairResponse]:
+        def prepare(loaded: CachedCheckpoint | None) -> Work[pb.ComparePairResponse]:
             asked = read(PairRequest, request)
             require_views(asked.views)
             checkpoint = load(self._checkpoints, asked.checkpoint, loaded=loaded)
-            work = self._comparison.work(checkpoint, asked, context)
-            return work, partial(_written, asked.request_id or call.request_id, context)
+            work: Work[Any] = self._comparison.work(checkpoint, asked, context)
+            identity = asked.request_id or call.request_id
+            work.finish = partial(_written, identity, context, work.finish)
+            return work
 
         return await self._answer(call, context, request.checkpoint, prepare)
 
@@ -226,32 +213,34 @@ def _next_pool(
     message: pb.PlanRequest,
     identity: str,
     context: RequestContext,
-    _: CachedCheckpoint | None,
-) -> Prepared[pb.PlanCertificate]:
+    loaded: CachedCheckpoint | None,  # none is asked for
+) -> Work[pb.PlanCertificate]:
     if message.WhichOneof("message") != "pool":
         raise InvalidArgument("pool", "every message after the start is a pool, or another start")
-    pool, sampled = message.pool, None
+    pool, own, sampled = message.pool, None, None
     if pool.WhichOneof("pool") is None:
         raise InvalidArgument("candidates", "give candidates or a proposal")
     if pool.WhichOneof("pool") == "candidates":
         own = read(OwnPool, pool)
-        work = pool_work(moment, own.candidates, context, own)
+        candidates = own.candidates
     else:
-        for name in ("offsets", "infeasible"):
-            if name in {field.name for field, _ in pool.ListFields()}:
+        for field, _ in pool.ListFields():
+            if field.name in ("offsets", "infeasible"):
                 said = "is of candidates that are sent; a proposal has none"
-                raise InvalidArgument(name, said)
-        sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
-        work = pool_work(moment, sampled, context)
+                raise InvalidArgument(field.name, said)
+        candidates = sampled = draw_pool(moment.asked, read(Proposal, pool.proposal, "proposal"))
+    work: Work[Any] = pool_work(moment, candidates, context, own)
+    finish = work.finish
 
-    def write(found: PoolCertificate) -> pb.PlanCertificate:
+    def write(measured: object) -> pb.PlanCertificate:
         return pb.PlanCertificate(
             iteration=pool.iteration,
-            certificate=_written(identity, context, found),
+            certificate=_written(identity, context, finish, measured),
             candidates=None if sampled is None else write_tensor(sampled),
         )
 
-    return work, write
+    work.finish = write
+    return work
 
 
 @contextmanager
@@ -269,9 +258,10 @@ def _of_plan() -> Iterator[None]:
 
 
 def _written(
-    identity: str, context: RequestContext, found: PairComparison | PoolCertificate | PairedPlans
+    identity: str, context: RequestContext, finish: Callable[[Any], Any], measured: object
 ) -> Any:  # noqa: ANN401 - a message of any type
-    """Write an answer with its request's id, and the seconds that it waited and computed."""
+    """Finish an answer and write it, with its request's id and the seconds that it took."""
+    found = finish(measured)
     return replace(found, request_id=identity, timing=_spent(context)).to_message()
 
 

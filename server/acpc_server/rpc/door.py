@@ -26,7 +26,8 @@ from grpc_status import rpc_status
 
 from acpc_server.errors import AcpcError, DeadlineExceeded, ResourceExhausted
 from acpc_server.observe import Metrics
-from acpc_server.rpc.call import Call, Identify, Method, Service
+from acpc_server.rpc.call import Call, Check, Identify, Method
+from acpc_server.rpc.limits import Limits, Workers
 
 log = structlog.get_logger("acpc.door")
 T = TypeVar("T")
@@ -58,25 +59,33 @@ class Door(grpc.GenericRpcHandler):
         self._long_calls: set[Call] = set()
         self._paused = 0
         self._handlers: dict[str, Any] = {}
-        self._services: list[Service] = []
+        self._workers: set[Workers] = set()
         logging.getLogger("grpc._cython.cygrpc").addFilter(_is_news)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="door", daemon=True)
         self._thread.start()
         self._server: Any = self._wait(self._made(options))
 
-    def add(self, service: ServiceDescriptor, served: Service) -> None:
+    def add(
+        self,
+        service: ServiceDescriptor,
+        servicer: object,
+        limits: Limits,
+        workers: Workers,
+        check: Check | None = None,
+    ) -> None:
         """Serve a service, whose methods without a function of the servicer are UNIMPLEMENTED.
 
         A function is given the message, unless callers stream, and the :class:`Call`, which has
         :meth:`Call.messages`. A plain one runs in a worker; a coroutine, or an asynchronous
-        generator of answers, on the event loop.
+        generator of answers, on the event loop. ``check`` rejects a call before its message is
+        read.
         """
-        self._services.append(served)
+        self._workers.add(workers)
         for descriptor in service.methods:
-            if (behaviour := getattr(served.servicer, descriptor.name, None)) is None:
+            if (behaviour := getattr(servicer, descriptor.name, None)) is None:
                 continue
-            method = Method(descriptor, self._metrics, served)
+            method = Method(descriptor, self._metrics, limits, workers, check)
             make = grpc.stream_unary_rpc_method_handler
             if inspect.isasyncgenfunction(behaviour):
                 make = grpc.stream_stream_rpc_method_handler
@@ -90,13 +99,9 @@ class Door(grpc.GenericRpcHandler):
 
     def bind(self, address: str, credentials: grpc.ServerCredentials | None = None) -> int:
         """Listen on an address once started; returns the port. RuntimeError when it is taken."""
-
-        async def bound() -> int:
-            if credentials is None:
-                return int(self._server.add_insecure_port(address))
-            return int(self._server.add_secure_port(address, credentials))
-
-        return self._wait(bound())
+        if credentials is None:
+            return int(self._server.add_insecure_port(address))
+        return int(self._server.add_secure_port(address, credentials))
 
     def start(self) -> None:
         """Begin to take calls."""
@@ -110,8 +115,8 @@ class Door(grpc.GenericRpcHandler):
         self._wait(self._server.stop(0))
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        for served in self._services:
-            served.workers.close()
+        for workers in self._workers:
+            workers.close()
 
     def _wait(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result()
@@ -129,22 +134,22 @@ class Door(grpc.GenericRpcHandler):
         context: Any,  # noqa: ANN401
     ) -> bytes | None:
         """Serve a call; gRPC awaits this for each."""
-        call, served = Call(method, context, self._identify), method.served
+        call = Call(method, context, self._identify)
         try:
             call.identify()
             try:
-                served.limits.enter(call.caller, method.counted)
+                method.limits.enter(call.caller, method.counted)
             except ResourceExhausted:
                 await self._pause()
                 raise
             # What it holds is counted until its answer has left: one not taken holds memory.
-            left = partial(served.limits.leave, call.caller, method.counted)
+            left = partial(method.limits.leave, call.caller, method.counted)
             call.task.add_done_callback(lambda _: left())
             if method.streams:
                 found = behaviour(call)
             else:
-                if served.check is not None:
-                    served.check(call)
+                if method.check is not None:
+                    method.check(method.name, call.caller, call.remaining())
                 found = behaviour(await call.message(), call)
             self._long_calls.add(call)
             streams = isinstance(found, AsyncIterator)
@@ -188,7 +193,9 @@ class Door(grpc.GenericRpcHandler):
                 try:
                     call.identify()
                 except AcpcError as error:
-                    call.interrupt(error)
+                    if call.interrupted is None:
+                        call.interrupted = error
+                        call.task.cancel()
                 except Exception:  # the next time may do better
                     log.exception("readmission_failed")
 

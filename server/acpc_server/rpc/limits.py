@@ -1,4 +1,4 @@
-"""What callers may hold: calls in flight, messages that are being read, bytes of those that were.
+"""What callers may hold: calls, messages that are being read, bytes of those that were, threads.
 
 While a read is under way gRPC takes in up to a whole message; without one it takes no more than a
 stream's window, 64 KiB. So each read takes a slot, which bounds the bytes of messages that are
@@ -11,25 +11,25 @@ from __future__ import annotations
 import asyncio
 import mmap
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 from weakref import WeakValueDictionary
 
 from acpc_server.errors import DeadlineExceeded, HostShortage, ResourceExhausted
-from acpc_server.scheduling import RETRY_SECONDS, most_of_one
+from acpc_server.scheduling import RETRY_SECONDS, Turns, most_of_one
 
+T = TypeVar("T")
+# Returns the next message of a call, or what stands for their end.
+Receive: TypeAlias = Callable[[], Awaitable[T]]
+# Silence after which a stream is closed.
+IDLE_SECONDS = 60.0
 # For what is not asked about.
 RESERVE_BYTES = 128 * 1024 * 1024
-
-
-class Read(Protocol):
-    """A call whose next message is to be read, by its caller."""
-
-    caller: str
-
-    async def receive(self) -> bytes | None:
-        """The next message; None after the last."""
 
 
 @dataclass(frozen=True)
@@ -128,14 +128,14 @@ class Limits:
             if name in self._places:
                 self._places[name].leave(caller)
 
-    async def read(self, call: Read, limit: ReadLimit | None = None) -> bytes | None:
-        """Receive the call's first message; None when its caller has sent all.
+    async def read(self, caller: str, receive: Receive[T], limit: ReadLimit | None = None) -> T:
+        """Receive the first message of a caller's call.
 
         Raises DeadlineExceeded: It is late; ResourceExhausted: No slot was free in that time, the
         message was not whole after a while and others wait, or those of other calls fill memory.
         """
         limit = limit or self.limit
-        own = self._own.setdefault(call.caller, asyncio.Semaphore(self._each))
+        own = self._own.setdefault(caller, asyncio.Semaphore(self._each))
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(limit.seconds) as ends, own:
@@ -146,21 +146,27 @@ class Limits:
                 async with self._slots:
                     self._reads[ends] = loop.time() + self._grace
                     ends.reschedule(loop.time() + limit.seconds)
-                    return await self._received(call)
+                    return await self._received(receive)
         except TimeoutError:
-            raise (limit.error() if ends in self._reads else _crowded()) from None
+            if ends in self._reads:
+                raise limit.error() from None
+            raise ResourceExhausted(
+                "others wait to send, and this message was not there in time; send it whole",
+                reason="MESSAGE_CROWDED_OUT",
+                retry_after=RETRY_SECONDS,
+            ) from None
         finally:
             self._reads.pop(ends, None)
 
-    async def listen(self, call: Read, limit: ReadLimit) -> bytes | None:
+    async def listen(self, receive: Receive[T], limit: ReadLimit) -> T:
         """Receive the next message of an open stream, which may be silent without a slot."""
         try:
             async with asyncio.timeout(limit.seconds):
-                return await self._received(call)
+                return await self._received(receive)
         except TimeoutError:
             raise limit.error() from None
 
-    async def _received(self, call: Read) -> bytes | None:
+    async def _received(self, receive: Receive[T]) -> T:
         if self.held_bytes > self._most_bytes:
             raise ResourceExhausted(
                 f"messages of {self.held_bytes} bytes are being worked on, over the limit of "
@@ -171,7 +177,58 @@ class Limits:
         if wrong := memory_short(2 * self._message_bytes * max(1, len(self._reads))):
             problem = f"the host is short of memory: {wrong}"
             raise HostShortage(problem, retry_after=RETRY_SECONDS)
-        return await call.receive()
+        return await receive()
+
+
+class Workers:
+    """Threads for what would keep an event loop, whose thread alone gives them work.
+
+    Callers get threads in turn, and of the last ones each no more than its fair share.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._threads = ThreadPoolExecutor(size, thread_name_prefix="rpc")
+        self._places = Places(size)
+        self._line: Turns[tuple[Callable[[], Any], asyncio.Future[Any]]] = Turns()
+
+    def run(self, caller: str, work: Callable[..., T], *args: Any) -> asyncio.Future[T]:  # noqa: ANN401
+        """Call ``work`` in a thread, with the context variables of this one.
+
+        A future that is cancelled does not stop its work, which runs in its turn, and whose error
+        nobody hears of.
+        """
+        answer: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._line.add(caller, (partial(copy_context().run, work, *args), answer))
+        self._dispatch()
+        return answer
+
+    def close(self) -> None:
+        """End the threads once they are idle."""
+        self._threads.shutdown(wait=False)
+
+    def _dispatch(self) -> None:
+        while (caller := self._line.next_caller(self._places.has_room)) is not None:
+            self._places.take(caller)
+            work, answer = self._line.take(caller)
+            ended = partial(self._ended, caller, answer)
+            self._threads.submit(work).add_done_callback(ended)
+
+    def _ended(self, caller: str, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+        with suppress(RuntimeError):  # the loop is closed: nobody waits
+            answer.get_loop().call_soon_threadsafe(self._settle, caller, answer, done)
+
+    def _settle(self, caller: str, answer: asyncio.Future[Any], done: Future[Any]) -> None:
+        self._places.leave(caller)
+        self._dispatch()
+        problem = done.exception()
+        if answer.done():
+            return
+        if problem is None:
+            answer.set_result(done.result())
+        elif isinstance(problem, Exception):
+            answer.set_exception(problem)
+        else:  # SystemExit must end neither loop nor thread
+            answer.set_exception(RuntimeError(f"a call raised {type(problem).__name__}"))
 
 
 def memory_short(wanted: int = 0) -> str:
@@ -185,11 +242,3 @@ def memory_short(wanted: int = 0) -> str:
     except (OSError, MemoryError):
         return f"{wanted // 2**20} MiB of memory cannot be had"
     return ""
-
-
-def _crowded() -> ResourceExhausted:
-    return ResourceExhausted(
-        "others wait to send, and this message was not there in time; send it whole",
-        reason="MESSAGE_CROWDED_OUT",
-        retry_after=RETRY_SECONDS,
-    )

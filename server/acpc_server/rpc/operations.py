@@ -1,60 +1,37 @@
-"""google.longrunning.Operations, served as it stands, over the jobs."""
+"""Jobs as google.longrunning.Operations, and the filter of their lists."""
 
 from __future__ import annotations
 
-import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any
 
-from acpc.contract import JobState, Timing, Wire, moment
-from google.longrunning import operations_pb2
-from google.protobuf import empty_pb2
+from acpc.contract import JobState, Timing, moment
+from google.longrunning import operations_pb2 as pb
 from google.rpc import error_details_pb2
 
-from acpc_server.access import require_owner
 from acpc_server.errors import InvalidArgument
-from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.call import Call
-from acpc_server.rpc.following import JobFollowers
-from acpc_server.rpc.request import PREFIX, read_name, read_page
-from acpc_server.rpc.status import DOMAIN, plain_status
+from acpc_server.jobs import Job, JobFilter
+from acpc_server.rpc.call import DOMAIN, plain_status
+from acpc_server.rpc.request import PREFIX
+from acpc_server.scoring import ScoreJobKind
+from acpc_server.studies import StudyJobKind
 
-WAIT_SECONDS = 60.0
 MAX_FILTER = 1000
-# Of a page, which ends before it: gRPC's clients take messages of 4 MiB by default.
-MAX_LIST_BYTES = 3 * 2**20
-LABELS = ("checkpoint",)
 VALUE = re.compile(r'"[^"]*"|[^\s"]+')
 # Between terms, not within quotes: an even number of those follows.
 AND = re.compile(r'\sAND\s(?=[^"]*(?:"[^"]*"[^"]*)*$)')
 
 
-class ResultKind(Protocol):
-    """A kind of job whose records become answers."""
-
-    @property
-    def name(self) -> str:
-        """Name of the kind."""
-
-    def metadata(self, spec: Any, life: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """Describe what is measured, with the times, state and progress of ``life``."""
-
-    def answer(self, spec: Any, result: Mapping[str, Any]) -> Wire[Any]:  # noqa: ANN401
-        """Make the answer of a job that succeeded; equal records give equal bytes."""
-
-
 class OperationWriter:
     """Writes jobs as Operations."""
 
-    def __init__(self, kinds: Iterable[ResultKind]) -> None:
-        self.kinds = {kind.name: kind for kind in kinds}
-        self._last: tuple[Job, operations_pb2.Operation] | None = None
+    def __init__(self, kinds: Iterable[ScoreJobKind | StudyJobKind]) -> None:
+        self.kinds: dict[str, Any] = {kind.name: kind for kind in kinds}
+        self._last: tuple[Job, pb.Operation] | None = None
 
-    def write(self, job: Job) -> operations_pb2.Operation:
+    def write(self, job: Job) -> pb.Operation:
         """Write the Operation message of a job; a listed one has no response.
 
         Once for all who wait for it, who are given one message and must not change it.
@@ -62,18 +39,18 @@ class OperationWriter:
         if (last := self._last) is not None and last[0] is job:
             return last[1]
         kind = self.kinds[job.kind]
-        operation = operations_pb2.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
+        operation = pb.Operation(name=f"{PREFIX}{job.job_id}", done=job.state.done)
         metadata = kind.metadata(job.spec, life(job)).to_message()
         operation.metadata.Pack(metadata, deterministic=True)
         if job.state is JobState.SUCCEEDED and job.result is not None:
             answer = kind.answer(job.spec, job.result).to_message()
             operation.response.Pack(answer, deterministic=True)
         elif job.state is JobState.CANCELLED:
-            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled", []))
+            operation.error.CopyFrom(plain_status("CANCELLED", "the job was cancelled"))
         elif job.failure is not None:
             failure = job.failure
             info = error_details_pb2.ErrorInfo(reason=failure.reason, domain=DOMAIN)
-            operation.error.CopyFrom(plain_status(failure.code, failure.message, [info]))
+            operation.error.CopyFrom(plain_status(failure.code, failure.message, info))
         self._last = job, operation
         return operation
 
@@ -98,85 +75,6 @@ def life(job: Job) -> dict[str, Any]:
         "phase_seconds": job.phases,
         **times,
     }
-
-
-@dataclass(frozen=True)
-class OperationsServicer:
-    """Get, list, cancel, wait for and delete jobs."""
-
-    _jobs: JobService
-    _writer: OperationWriter
-    _followers: JobFollowers
-
-    def GetOperation(
-        self, request: operations_pb2.GetOperationRequest, context: Call
-    ) -> operations_pb2.Operation:
-        """Return one operation."""
-        job = self._jobs.get(read_name(request.name))
-        return self._writer.write(job)
-
-    def ListOperations(
-        self, request: operations_pb2.ListOperationsRequest, context: Call
-    ) -> operations_pb2.ListOperationsResponse:
-        """List a page of operations, newest first, without their responses, which are large.
-
-        See :func:`read_filter` for ``filter``.
-        """
-        if request.name not in ("", "operations"):
-            raise InvalidArgument("name", f"{request.name!r}; operations live in 'operations'")
-        page = read_page(request)
-        wanted = read_filter(request.filter, self._writer.kinds)
-        rows = self._jobs.list(page.start, len(page) + 1, wanted)
-        answer, size = operations_pb2.ListOperationsResponse(), 0
-        for count, job in enumerate(rows):
-            written = self._writer.write(job)
-            size += written.ByteSize()
-            if count == len(page) or (count and size > MAX_LIST_BYTES):
-                answer.next_page_token = str(page.start + count)
-                break
-            answer.operations.append(written)
-        return answer
-
-    def CancelOperation(
-        self, request: operations_pb2.CancelOperationRequest, context: Call
-    ) -> empty_pb2.Empty:
-        """Stop a job at its next chunk."""
-        self._jobs.cancel(self._own(request.name, context))
-        return empty_pb2.Empty()
-
-    def DeleteOperation(
-        self, request: operations_pb2.DeleteOperationRequest, context: Call
-    ) -> empty_pb2.Empty:
-        """Delete a finished job."""
-        self._jobs.delete(self._own(request.name, context))
-        return empty_pb2.Empty()
-
-    def _own(self, name: str, context: Call) -> str:
-        """Return the id of a job that the caller may end; PermissionDenied for one of others."""
-        job_id, owner = self._jobs.owner(read_name(name))
-        require_owner(context.principal, owner, f"{PREFIX}{job_id}")
-        return job_id
-
-    async def WaitOperation(
-        self, request: operations_pb2.WaitOperationRequest, context: Call
-    ) -> operations_pb2.Operation:
-        """Return the operation once it is done, or as it is when the timeout passes."""
-        seconds = WAIT_SECONDS
-        if request.HasField("timeout"):
-            seconds = request.timeout.seconds + request.timeout.nanos / 1e9
-            if seconds < 0:
-                raise InvalidArgument("timeout", f"{seconds} s is negative")
-        if (remaining := context.remaining()) is not None:
-            # Answer before the caller's own deadline rather than miss it.
-            seconds = min(seconds, 0.9 * remaining)
-        async with self._followers.follow(request.name, context) as changes:
-            job = await changes.next()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(min(seconds, WAIT_SECONDS)):
-                    while job is not None and not job.state.done:
-                        job = await changes.next()
-        job = changes.job or await context.aside(self._jobs.get, read_name(request.name))
-        return await context.aside(self._writer.write, job)
 
 
 def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
@@ -209,7 +107,7 @@ def read_filter(text: str, kinds: Collection[str]) -> JobFilter:
                 f"{', '.join(states)}; kind= one of {', '.join(kinds)}; checkpoint=NAME; "
                 "created>= an RFC 3339 time such as 2026-01-31T08:00:00Z",
             ) from None
-    labels = {label: given[label] for label in LABELS if label in given}
+    labels = {name: given[name] for name in ("checkpoint",) if name in given}
     return JobFilter(given.get("state"), given.get("kind"), given.get("created>"), labels)
 
 

@@ -29,7 +29,8 @@ from acpc_server.errors import (
     Unauthenticated,
 )
 from acpc_server.jobs import Job, JobFilter, JobService
-from acpc_server.rpc.operations import OperationWriter, life, read_name
+from acpc_server.rpc.operations import OperationWriter, life
+from acpc_server.rpc.request import read_name
 
 log = structlog.get_logger("acpc.http")
 # What a browser on this host calls it; what other names resolve to is up to their owners.

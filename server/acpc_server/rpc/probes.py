@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
-from functools import cache
+from collections.abc import AsyncIterator, Callable, Sequence
+from functools import cache, partial
 from typing import Any, TypeAlias
 
 from google.protobuf import descriptor_pb2, descriptor_pool, text_format
@@ -15,9 +15,9 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from acpc_server.errors import NotFound
 from acpc_server.observe import ServerHealth
 from acpc_server.rpc.call import Call
-from acpc_server.rpc.limits import ReadLimit
+from acpc_server.rpc.limits import IDLE_SECONDS, ReadLimit
 
-IDLE = ReadLimit(60.0, "open a new stream for the next question", "REFLECTION_IDLE")
+IDLE = ReadLimit(IDLE_SECONDS, "open a new stream for the next question", "REFLECTION_IDLE")
 Answer: TypeAlias = health_pb2.HealthCheckResponse
 # A name for probes that ask whether the process is to be restarted, which a busy or draining one
 # is not.
@@ -32,36 +32,36 @@ class HealthService:
 
     def __init__(self, health: ServerHealth, services: Sequence[str] = ()) -> None:
         self._health, self._services = health, {"", *services}
-        self._watching: set[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = set()
+        self._wake: set[Callable[[], object]] = set()  # of those who watch
+        health.watch(self._moved)
 
-    def moved(self) -> None:
-        """Look at the health again. From any thread."""
-        for loop, moved in tuple(self._watching):
-            loop.call_soon_threadsafe(moved.set)
+    def _moved(self) -> None:  # in any thread
+        for wake in tuple(self._wake):
+            wake()
 
-    async def Check(self, request: health_pb2.HealthCheckRequest, context: Call) -> Answer:
+    async def Check(self, request: health_pb2.HealthCheckRequest, call: Call) -> Answer:
         """Answer whether a service serves now."""
         if (status := self._status(request.service)) == Answer.SERVICE_UNKNOWN:
             raise NotFound(f"no service is named {request.service[:100]!r}")
         return Answer(status=status)
 
     async def Watch(
-        self, request: health_pb2.HealthCheckRequest, context: Call
+        self, request: health_pb2.HealthCheckRequest, call: Call
     ) -> AsyncIterator[Answer]:
         """Answer whether a service serves, now and whenever that changes."""
-        sent = None
-        watcher = asyncio.get_running_loop(), asyncio.Event()
-        self._watching.add(watcher)
+        sent, moved = None, asyncio.Event()
+        wake = partial(asyncio.get_running_loop().call_soon_threadsafe, moved.set)
+        self._wake.add(wake)
         try:
             while True:
-                watcher[1].clear()
+                moved.clear()
                 status = self._status(request.service)
                 if status != sent:
                     sent = status
                     yield Answer(status=status)
-                await watcher[1].wait()
+                await moved.wait()
         finally:
-            self._watching.discard(watcher)
+            self._wake.discard(wake)
 
     def _status(self, service: str) -> int:
         if service not in {*self._services, LIVENESS}:
@@ -98,9 +98,9 @@ class Reflection:
         self.own = [name.full_name for file in files for name in file.services_by_name.values()]
         self._servicer = reflection.ReflectionServicer([*services, *self.own])
 
-    async def ServerReflectionInfo(self, context: Call) -> AsyncIterator[Any]:
+    async def ServerReflectionInfo(self, call: Call) -> AsyncIterator[Any]:
         """Describe services and messages."""
-        async for question in context.messages(IDLE):
+        async for question in call.messages(IDLE):
             known = reflection_pb2.ServerReflectionRequest.FromString(question.SerializeToString())
             (answer,) = self._servicer.ServerReflectionInfo(iter((known,)), None)
             yield answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
@@ -27,6 +28,7 @@ PREFIX = "operations/"
 DEFAULT_PAGE = 100
 MAX_PAGE = 1000
 MAX_OFFSET = 2**31
+TOKEN = re.compile("[0-9]{1,10}")
 
 Asked = TypeVar("Asked", bound=Wire[Any])
 
@@ -92,9 +94,7 @@ def read_page(request: _Paged) -> range:
     if not 0 <= request.page_size <= MAX_PAGE:
         raise InvalidArgument("page_size", f"{request.page_size} is not in 0 to {MAX_PAGE}")
     token = request.page_token or "0"
-    plain = token.isascii() and token.isdecimal() and len(token) <= 10
-    start = int(token) if plain else MAX_OFFSET + 1
-    if start > MAX_OFFSET:
+    if not TOKEN.fullmatch(token) or (start := int(token)) > MAX_OFFSET:
         raise InvalidArgument("page_token", "not a token of an earlier answer")
     return range(start, start + (request.page_size or DEFAULT_PAGE))
 

@@ -64,7 +64,7 @@ class Admission:
         self._lock = threading.Lock()
         self.on_end: Callable[[], object] = lambda: None
         self.under_way = 0
-        self._most = most
+        self._most, self._each = most, most_of_one(most)
         self._clock = clock
         # By kind: seconds that it takes alone, and when that was changed.
         self._means: OrderedDict[Hashable, tuple[float, float]] = OrderedDict()
@@ -167,7 +167,7 @@ class Admission:
         late = False
         if remaining is not None and (alone or any(line[kind] for line in lines)):
             late = wait > share * remaining or wait + alone > remaining
-        full = not counted and (ahead >= self._most or own.total() >= most_of_one(self._most))
+        full = not counted and (ahead >= self._most or own.total() >= self._each)
         if full or (ahead and late):
             moved_at = self._means.get(kind, (0.0, math.inf))[1]
             if late and self._clock() - moved_at >= HALF_LIFE:

@@ -133,6 +133,23 @@ def test_it_stops_between_reads_when_its_caller_has_gone(
     assert answer.anchor_set.anchors == 11
 
 
+def test_uploads_have_a_limit_of_their_own(
+    stub: pb_grpc.AnchorServiceStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = SlowReads(monkeypatch)
+    first = stub.CreateAnchorSet.future(asked("first"))
+    assert reads.begun.wait(GENEROUS_SECONDS)
+    for another in (
+        lambda: stub.CreateAnchorSet(asked("second")),
+        lambda: stub.UploadAnchors(anchor_wire.upload()),
+    ):
+        refused = wire.refusal(another)
+        assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_UPLOADS")
+    assert not stub.ListAnchorSets(pb.ListAnchorSetsRequest()).anchor_sets, "answered meanwhile"
+    reads.go.set()
+    assert first.result(GENEROUS_SECONDS).anchor_set.anchors == 11
+
+
 def test_a_last_step_that_does_not_end_holds_no_status(
     stub: pb_grpc.AnchorServiceStub, monkeypatch: pytest.MonkeyPatch
 ) -> None:

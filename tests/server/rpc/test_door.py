@@ -282,7 +282,7 @@ def test_a_missed_deadline_is_told_from_a_caller_that_left(leaves: bool, code: s
 
 
 def test_a_call_that_would_be_rejected_is_before_its_message_is_read() -> None:
-    def full(call: Call) -> None:
+    def full(*_: object) -> None:
         raise ResourceExhausted("full", reason="SERVER_BUSY", retry_after=1.0)
 
     with (

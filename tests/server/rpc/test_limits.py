@@ -54,14 +54,12 @@ def test_one_caller_leaves_the_last_places_to_others() -> None:
     assert reason(limits, "newcomer", CALLS) == ""
 
 
-class Silent:
-    def __init__(self, caller: str, message: bytes | None = None) -> None:
-        self.caller, self._message = caller, message
+async def silence() -> None:
+    await asyncio.get_running_loop().create_future()
 
-    async def receive(self) -> bytes | None:
-        if self._message is None:
-            await asyncio.get_running_loop().create_future()
-        return self._message
+
+async def whole() -> bytes:
+    return b"whole"
 
 
 def test_who_comes_as_others_run_out_of_time_is_read() -> None:
@@ -70,10 +68,10 @@ def test_who_comes_as_others_run_out_of_time_is_read() -> None:
 
     async def comes() -> bytes | None:
         await asyncio.sleep(0.04)
-        return await limits.read(Silent("c", b"whole"), ReadLimit(GENEROUS_SECONDS))
+        return await limits.read("c", whole, ReadLimit(GENEROUS_SECONDS))
 
     async def scene() -> None:
-        silent = [asyncio.create_task(limits.read(Silent(name))) for name in "ab"]
+        silent = [asyncio.create_task(limits.read(name, silence)) for name in "ab"]
         third = asyncio.create_task(comes())
         await asyncio.sleep(0)
         time.sleep(0.1)  # all three timers are due

@@ -14,10 +14,10 @@ from acpc.v1.dataset_service_pb2 import ListDatasetsRequest
 from acpc_server import errors
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Job, JobFilter, JobSpec, JobState
-from acpc_server.rpc import OperationWriter
-from acpc_server.rpc.operations import OperationsServicer, read_filter
+from acpc_server.rpc import JobServicer, OperationWriter
+from acpc_server.rpc.call import MAX_TEXT_BYTES, plain_status, to_status
+from acpc_server.rpc.operations import read_filter
 from acpc_server.rpc.request import MAX_OFFSET, page_of
-from acpc_server.rpc.status import MAX_TEXT_BYTES, plain_status, to_status
 from google.longrunning import operations_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -132,7 +132,7 @@ class Listed:
 
 def test_a_page_ends_before_a_message_does() -> None:
     listed = Listed(7)
-    servicer = OperationsServicer(listed, listed, None)
+    servicer = JobServicer(listed, listed, *[None] * 5)
     tokens, names = ["", "3", "6", ""], []
     for token, following in pairwise(tokens):
         request = operations_pb2.ListOperationsRequest(page_token=token)
@@ -167,7 +167,7 @@ def test_the_last_offset_is_a_token_and_the_next_is_not() -> None:
 @given(st.text(min_size=1, max_size=20), st.integers(1, 400))
 def test_long_texts_are_cut_at_a_character(text: str, times: int) -> None:
     message = text * times
-    shown = plain_status("INTERNAL", message, []).message
+    shown = plain_status("INTERNAL", message).message
     assert len(shown.encode()) <= MAX_TEXT_BYTES
     whole = message.encode("utf-8", "replace").decode()
     assert shown == whole or (shown.endswith("...") and whole.startswith(shown[:-3]))
