@@ -17,7 +17,10 @@ MAX_FUNCTION_LINES = 50
 MAX_FILE_LINES = 400
 # What knows one kind of accelerator from another; all else is the same on each.
 KINDS = {"cuda"}
-KIND_FILES = ("acpc_server.engine.accelerator", "acpc_server.settings")
+# The generator's words are a kernel's on a GPU.
+KIND_FILES = (
+    "acpc_server.engine.accelerator", "acpc_server.numerics.keyed_random", "acpc_server.settings",
+)  # fmt: skip
 pytestmark = pytest.mark.process  # reads all sources
 ROOTS = {
     "acpc_server": ROOT / "server",

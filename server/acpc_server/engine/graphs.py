@@ -28,7 +28,7 @@ from acpc_server.observe import Metrics
 log = structlog.get_logger("acpc.engine")
 # Calls of a shape before it is captured; a job sends fewer, and a capture costs it two of them.
 AFTER, AFTER_OF_JOB = 8, 2
-# A graph holds memory of the device, and the weights that it reads; a pool takes two.
+# A graph holds memory of the device, and the weights that it reads.
 MAX_GRAPHS = 16
 # Shapes whose calls are counted.
 MAX_SHAPES = 64

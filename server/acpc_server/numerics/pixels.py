@@ -26,9 +26,9 @@ def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]
 
     Nothing waits for a device, but for the first of them.
     """
-    if type(like) is Tensor and not (like.is_cuda and torch.cuda.is_current_stream_capturing()):
+    if type(like) is Tensor:
         return _kept(tuple(values), like.dtype, like.device)
-    out = like.new_empty(3, 1, 1)  # of a trace or a graph, which it must not outlive
+    out = like.new_empty(3, 1, 1)  # of a trace, which it must not outlive
     for place, value in zip(out, values, strict=True):
         place.fill_(value)
     return out

@@ -144,6 +144,8 @@ ORDINARY: dict[str, dict[str, Any]] = {
     "kept elites, weights": {"kept_elites": 2, "weights": (0.5, 0.5, 0.0)},
     "a latent goal": {"goal": np.linspace(-1, 1, 16, dtype=np.float32)},
     "bfloat16": {"numeric_mode": NumericMode.BF16},
+    "one candidate": {"elite_count": 0},
+    "one frame": {"length": 1},
 }
 
 
@@ -153,7 +155,7 @@ def test_a_pool_that_is_captured_whole_is_the_one_in_pieces(
 ) -> None:
     """First computed eagerly, then compared, then by the graph; all in one copy out."""
     device, engine = Graphed(), own_world.engine
-    pools = [pool(seed) for seed in range(AFTER + 2)]
+    pools = [pool(seed, 1 if kind == "one candidate" else 16) for seed in range(AFTER + 2)]
     asked = [moment(seed, **ORDINARY.get(kind, {})) for seed in range(len(pools))]
     opened = [own_world.open(one) if kind == "a plan" else None for one in asked]
 
@@ -281,6 +283,15 @@ def test_pools_that_do_not_fit_are_refused(
     with pytest.raises(InvalidArgument) as caught:
         certify_pool(session, candidates, cancelled)
     assert (caught.value.field, caught.value.reason) == (field, reason)
+
+
+def test_a_checkpoint_that_diverges_is_named_by_a_graph_too(own_world: PlanningWorld) -> None:
+    own_world.engine.owner.graphs = Graphed().graphs
+    far = np.float32(5e37) * pool(candidates=4)
+    for _ in range(AFTER + 2):
+        with pytest.raises(FailedPrecondition) as caught:
+            certify_pool(own_world.prepare(moment(elite_count=0)), far, context())
+        assert caught.value.reason == "PREDICTION_NOT_FINITE"
 
 
 def test_predictions_whose_costs_no_number_holds_are_no_certificate(world: PlanningWorld) -> None:
