@@ -26,8 +26,10 @@ from acpc_server.observe import Metrics
 _FAILED = re.compile(
     r"\b(CUDA|HIP)( driver)? error|cuDNN error|CUDNN_STATUS|CUBLAS_STATUS|CUSOLVER_STATUS", re.I
 )
-# A call that asked for the impossible leaves the accelerator as it was.
-_HARMLESS = re.compile(r"invalid (configuration )?argument|not supported|out of memory", re.I)
+# A call that asked for the impossible leaves the accelerator as it was, and so does a capture.
+_HARMLESS = re.compile(
+    r"invalid (configuration )?argument|not supported|out of memory|captur", re.I
+)
 _STATUS = Path("/proc/self/statm")
 # Of OpenMP and, where torch has it, of MKL.
 _SETTERS = ("omp_set_num_threads", "MKL_Set_Num_Threads_Local")

@@ -8,7 +8,7 @@ import pytest
 import torch
 from acpc.contract import NumericMode
 from acpc_server.engine import DeviceClient, choose_device, device_name, report_memory
-from acpc_server.engine.accelerator import own_threads, pinned
+from acpc_server.engine.accelerator import accelerator_failed, own_threads, pinned
 from acpc_server.errors import FailedPrecondition
 from acpc_server.observe import Metrics
 from acpc_server.scheduling import Priority, RequestContext
@@ -54,6 +54,22 @@ def test_a_gpus_name_and_memory_are_torchs(monkeypatch: pytest.MonkeyPatch) -> N
     kinds = [{"kind": kind} for kind in ("allocated", "reserved")]
     assert [value("acpc_device_memory_bytes", kind) for kind in kinds] == [1, 2]
     assert [device_name(one) for one in (device, CPU)] == ["cuda:1 Card", "cpu"]
+
+
+@pytest.mark.parametrize(
+    ("said", "failed"),
+    [
+        ("CUDA error: an illegal memory access was encountered", True),
+        ("HIP error: unspecified launch failure", True),
+        ("cuDNN error: CUDNN_STATUS_EXECUTION_FAILED", True),
+        ("CUDA error: invalid configuration argument", False),
+        ("CUDA error: operation not permitted when stream is capturing", False),
+        ("CUDA error: operation failed due to a previous error during capture", False),
+        ("mat1 and mat2 shapes cannot be multiplied", False),
+    ],
+)
+def test_an_error_says_whether_the_device_has_failed(said: str, failed: bool) -> None:
+    assert accelerator_failed(RuntimeError(said)) is failed
 
 
 def test_nothing_is_pinned_for_a_processor() -> None:
