@@ -17,16 +17,21 @@ from acpc.contract import (
     GaussianBlur,
     GaussianNoise,
     NumericMode,
+    PerturbationSet,
+    PoolRequest,
     RandomShift,
     Resize,
     VisualChange,
 )
-from acpc_server.engine import DeviceClient, choose_device, require_mode
+from acpc_server.engine import CachedCheckpoint, DeviceClient, choose_device, require_mode
 from acpc_server.engine.accelerator import to_device, to_host
 from acpc_server.engine.arithmetic import arithmetic
+from acpc_server.engine.graphs import AFTER
 from acpc_server.engine.sizes import frames_per_call, pool_candidates_per_call, rollouts_per_call
 from acpc_server.errors import PARSES, FailedPrecondition, InvalidArgument, parsing
+from acpc_server.interactive import Planner, pool_work
 from acpc_server.models import FrozenJepa
+from acpc_server.models.folder import CheckpointEntry
 from acpc_server.models.loader import load_checkpoint
 from acpc_server.models.rollout import rollout, rollout_pool
 from acpc_server.numerics.consistency import horizon_weights
@@ -88,6 +93,59 @@ def test_latents_rollouts_and_pools_are_the_references(
         check(pooled[0, 0], ends)
     kept = {x.dtype for x in model.network.parameters()}
     assert kept == {torch.float32}, "the model itself stays as it was"
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("mode", [FP32, BF16])
+def test_a_jobs_bits_do_not_depend_on_what_was_captured(
+    engine: DeviceClient, model: FrozenJepa, mode: NumericMode
+) -> None:
+    """Its second and every further call of a shape may be a graph's."""
+    frames, histories, blocks = random(30, 3, 28, 28), random(12, 3, 16), random(12, 6, 10)
+
+    def asked() -> torch.Tensor:
+        context = RequestContext(JOB)
+        encoded = engine.encode(model, frames, context, mode)
+        rolled = engine.rollout(model, histories, blocks, context, mode)
+        return torch.cat([encoded.flatten(), rolled.flatten()])
+
+    first = asked()
+    assert all(torch.equal(asked(), first) for _ in range(5))
+
+
+@pytest.mark.device
+@pytest.mark.parametrize("drawn", [False, True], ids=["sent", "drawn"])
+def test_an_ordinary_pool_is_that_of_float64(
+    engine: DeviceClient, model: FrozenJepa, drawn: bool
+) -> None:
+    """From frames to certificates, by one graph where there are graphs; float64 goes in pieces."""
+    rng, planner = np.random.default_rng(3), Planner(engine, max_frames=99, max_predictions=9999)
+    loaded = CachedCheckpoint("model", "", model, CheckpointEntry("model", "", 0, ()))
+    for _ in range(AFTER + 3):
+        frames = rng.integers(0, 256, (7, 28, 28, 3), np.uint8)
+        request = PoolRequest(
+            checkpoint=loaded.pinned(),
+            history=frames[:3],
+            goal=frames[3],
+            past_blocks=rng.standard_normal((2, 10), np.float32),
+            views=PerturbationSet((GaussianNoise(0.1),), 2) if drawn else frames[None, 4:],
+            candidates=rng.standard_normal((16, 4, 10), np.float32),
+            elite_count=4,
+        )
+        answers = []
+        for mode in (FP32, FP64):
+            context = RequestContext(INTERACTIVE)
+            moment = planner.prepare(loaded, replace(request, numeric_mode=mode))
+            work = pool_work(moment, request.candidates, context, request)
+            answers.append(engine.run(work, context))
+        found, exact = answers
+        scale = exact.clean_costs.max()
+        np.testing.assert_allclose(found.clean_costs, exact.clean_costs, rtol=1e-4)
+        for view, other in zip(found.views, exact.views, strict=True):
+            np.testing.assert_allclose(view.bounds, other.bounds, atol=1e-4 * scale)
+            for one, wanted in ((view.top1, other.top1), (view.elite, other.elite)):
+                assert one.margin == pytest.approx(wanted.margin, abs=1e-3 * scale)
+    assert found.receipt.program == ("graph" if DEVICE.type == "cuda" else "")
 
 
 @pytest.mark.device
