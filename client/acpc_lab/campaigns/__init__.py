@@ -16,7 +16,7 @@ from acpc_lab.campaigns.campaign import (
     Task,
     check_options,
 )
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
+from acpc_lab.campaigns.journal import UNREADABLE, Entry, Journal, TaskState, counted
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",

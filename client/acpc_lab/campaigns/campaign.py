@@ -210,6 +210,7 @@ class Campaign(Generic[T]):
     Attributes:
         client: The server.
         tasks: Every task as it is now.
+        entries: The states of these, and of all that the journal holds.
     """
 
     def __init__(
@@ -223,7 +224,8 @@ class Campaign(Generic[T]):
     ) -> None:
         self.client, self._link, self._options = client, link, options
         self._journal, self._on_update = journal, on_update
-        self._entries = {} if journal is None else journal.entries()
+        self.entries = {} if journal is None else journal.entries()
+        self._moved = False
         self._away: AcpcError | None = None
         self._busy_until, self._next_look = 0.0, 0
         self.tasks = [self._resumed(task) for task in tasks]
@@ -239,11 +241,17 @@ class Campaign(Generic[T]):
         self._tell(*self.tasks)
         try:
             while self.turn():
-                self._write()
+                self.write()
                 self._link.sleep(self._link.poll)
                 self._link.check()
         finally:
-            self._write()
+            self.write()
+
+    def write(self) -> None:
+        """Puts into the journal's file what has moved; raises OSError."""
+        if self._journal is not None and self._moved:
+            self._journal.write(self.entries)
+            self._moved = False
 
     def turn(self) -> bool:
         """Submits, and looks at some jobs; returns whether anything is left to do.
@@ -273,7 +281,7 @@ class Campaign(Generic[T]):
 
     def _resumed(self, task: T) -> T:
         """Sets from where the run goes on with a task; a failed one is given another attempt."""
-        entry = self._entries.get(task.id, Entry())
+        entry = self.entries.get(task.id, Entry())
         if entry.state is TaskState.SUCCEEDED and not task.kept:
             entry = entry.without_answer()  # which the server may still have
         elif entry.state in ENDED_BADLY and self._options.submit:
@@ -354,18 +362,13 @@ class Campaign(Generic[T]):
         self._set(task, task.entry.ended(state, error), **changes)
 
     def _set(self, task: T, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
-        """Changes a task, keeps in the journal what is new of it, and tells it."""
-        moved = entry != task.entry
-        if moved and self._journal is not None:
-            self._journal.note(task.id, entry)
+        """Changes a task, keeps for the journal what is new of it, and tells it."""
+        if moved := entry != task.entry:
+            self.entries[task.id], self._moved = entry, True
         if moved or any(getattr(task, name) != value for name, value in changes.items()):
             task.entry = entry
             vars(task).update(changes)
             self._tell(task)
-
-    def _write(self) -> None:
-        if self._journal is not None:
-            self._journal.write()
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error

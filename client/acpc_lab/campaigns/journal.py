@@ -12,14 +12,17 @@ import enum
 import fcntl
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from acpc.contract import from_plain, to_plain
 from acpc_client import write_whole
 from acpc_client.errors import AcpcError, FailedPrecondition
+
+# What reading JSON raises where a file is not as it was written.
+UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class TaskState(enum.Enum):
@@ -72,11 +75,6 @@ class Entry:
         code, message = ("", "") if error is None else (error.code, error.message)
         return replace(self, state=state, code=code, message=message)
 
-    def to_plain(self) -> dict[str, Any]:
-        """Returns what a journal holds of it, without what is empty."""
-        plain = {item.name: to_plain(getattr(self, item.name)) for item in fields(Entry)}
-        return {name: value for name, value in plain.items() if value}
-
 
 def counted(entries: Iterable[Entry]) -> dict[TaskState, int]:
     """Counts tasks by state; states without one are left out."""
@@ -93,14 +91,12 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.path = folder, folder / "state.json"
-        self._held: dict[str, Entry] | None = None
-        self._moved = False
 
     @contextlib.contextmanager
     def writing(self) -> Iterator[None]:
         """Holds the folder for this process; the lock is freed however the process ends.
 
-        Raises FailedPrecondition: Another process holds it, or it cannot be written or read.
+        Raises FailedPrecondition: Another process holds it, or it cannot be written.
         """
         with contextlib.ExitStack() as held:
             try:
@@ -114,50 +110,28 @@ class Journal:
                 ) from error
             except OSError as error:
                 raise FailedPrecondition(f"cannot write {self.folder}: {error.strerror}") from error
-            self._held, self._moved = self.entries(), False
-            try:
-                yield
-            finally:
-                self._held = None
+            yield
 
-    def note(self, task: str, entry: Entry) -> None:
-        """Takes the state of a task, which ``write`` writes."""
-        if self._held is None:
-            raise FailedPrecondition(f"{self.folder} is not open for writing")
-        self._held[task], self._moved = entry, True
-
-    def write(self) -> None:
-        """Puts on the disk what has moved; raises OSError."""
-        if self._moved and self._held is not None:
-            plain = {name: entry.to_plain() for name, entry in self._held.items()}
-            write_whole(self.path, f"{json.dumps(plain, indent=0)}\n".encode())
-            self._moved = False
+    def write(self, entries: Mapping[str, Entry]) -> None:
+        """Puts the states on the disk, without what is empty; raises OSError."""
+        plain = {
+            task: {name: value for name, value in to_plain(entry).items() if value}
+            for task, entry in entries.items()
+        }
+        write_whole(self.path, f"{json.dumps(plain, indent=0)}\n".encode())
 
     def entries(self) -> dict[str, Entry]:
         """Returns the last state of every task, by its id.
 
         Raises FailedPrecondition: The file holds none.
         """
-        if self._held is not None:
-            return self._held
         try:
             if self.path.exists():
                 plain = json.loads(self.path.read_bytes())
             else:
                 plain = {x["cell"]: x for x in self.before() if x["event"] == "moved"}
-            known = [item.name for item in fields(Entry)]
-            return {
-                task: from_plain(Entry, {name: x[name] for name in known if name in x})
-                for task, x in plain.items()
-            }
-        except (
-            OSError,
-            ValueError,
-            LookupError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-        ) as error:
+            return {task: from_plain(Entry, x, arrays={}) for task, x in plain.items()}
+        except UNREADABLE as error:
             raise FailedPrecondition(
                 f"{self.path} cannot be read as the state of a sweep; "
                 "restore the file, or delete its folder to start over"

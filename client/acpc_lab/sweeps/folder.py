@@ -24,7 +24,7 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import Journal
+from acpc_lab.campaigns import UNREADABLE, Journal
 from acpc_lab.sweeps.reading import Label
 from acpc_lab.tables import write_whole
 
@@ -117,7 +117,7 @@ class SweepPlan:
 
     name: str
     description: str
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(metadata={"json": "sweep"})
     cells: tuple[Cell, ...]
 
     def to_document(self) -> dict[str, Any]:
@@ -129,12 +129,6 @@ class SweepPlan:
             "sweep": self.document,
             "cells": [{"id": cell.id, **cell.to_document()} for cell in self.cells],
         }
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
-        """Reads what ``to_document`` returned."""
-        cells = tuple(from_plain(Cell, item, arrays={}) for item in document["cells"])
-        return cls(document["name"], document["description"], document["sweep"], cells)
 
 
 class SweepFolder:
@@ -160,7 +154,7 @@ class SweepFolder:
             document = json.loads(self._plan.read_bytes())
             if document["format"] != 1:
                 raise ValueError(f"its format is {document['format']}, wanted 1")
-            plan = SweepPlan.from_document(document)
+            plan = from_plain(SweepPlan, document, arrays={})
             later = [
                 from_plain(Cell, item, arrays={})
                 for event in self.journal.before()
@@ -169,7 +163,7 @@ class SweepFolder:
             ]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             found = f"{self._plan} cannot be read as a plan: {error}"
             ways = "restore the file, or delete its folder to start over"
             raise FailedPrecondition(f"{found}; {ways}") from error

@@ -114,21 +114,15 @@ class SweepResults(Tabular, Sequence[CellResult]):
         """Cells that fail the screen, without those of checkpoints that are their own reference."""
         return tuple(x for x in self.cells if x.passed is False and not x.is_reference)
 
-    def gated(self, gate: str = "point") -> list[Outcome]:
-        """Returns what a gate makes of each cell: of its numbers, while others have no score.
-
-        Raises FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
-        """
-        complete = all(item.score is not None for item in self.cells)
-        return [item.gated(gate if complete else "point") for item in self.cells]
-
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
-        Raises FailedPrecondition: As ``gated``.
+        The numbers decide while a cell has none. Raises FailedPrecondition: The gate is
+        ``"confident"``, and scores have no evidence.
         """
-        outcomes = self.gated(gate)
-        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
+        complete = all(item.score is not None for item in self.cells)
+        outcomes = [item.gated(gate if complete else "point") for item in self.cells]
+        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED)
         return next((outcome for outcome in worst if outcome in outcomes), Outcome.PASSED)
 
     @property

@@ -178,15 +178,14 @@ class Sweep:
         """
         plan, journal = self._planned(), self._disk.journal
         with journal.writing():
-            planned = {cell.id for cell in plan.cells}
+            planned, entries = {cell.id for cell in plan.cells}, journal.entries()
             flying = {
-                name: entry
-                for name, entry in journal.entries().items()
+                name: dataclasses.replace(entry, cancel_asked=True)
+                for name, entry in entries.items()
                 if name in planned and entry.state.in_flight
             }
-            for name, entry in flying.items():
-                journal.note(name, dataclasses.replace(entry, cancel_asked=True))
-            journal.write()  # before a job can end as cancelled
+            if flying:
+                journal.write(entries | flying)  # before a job can end as cancelled
             for entry in flying.values():
                 client.operations.cancel(entry.operation)
         return len(flying)

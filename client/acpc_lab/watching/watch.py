@@ -175,15 +175,14 @@ class Watch:
         if known != self._plan(known.cells):
             self._disk.write_plan(self._plan(known.cells))
         for arrival in self._cells:
-            if not all(state.done for state in self._states(arrival)):
+            if not all(state.done for state in self._states(arrival, campaign)):
                 self._take(arrival, campaign)
 
     def _plan(self, cells: Iterable[Cell]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, tuple(cells))
 
-    def _states(self, arrival: Arrival) -> list[TaskState]:
-        entries = self._disk.journal.entries()
-        return [entries.get(cell.id, Entry()).state for cell in self._cells[arrival]]
+    def _states(self, arrival: Arrival, campaign: Campaign[CellTask]) -> list[TaskState]:
+        return [campaign.entries.get(cell.id, Entry()).state for cell in self._cells[arrival]]
 
     def _take(self, arrival: Arrival, campaign: Campaign[CellTask]) -> None:
         self._open[arrival] = None
@@ -199,7 +198,7 @@ class Watch:
                 look_at = time.monotonic() + interval
             left = campaign.turn()
             self._report(campaign)
-            self._disk.journal.write()
+            campaign.write()
             if once and not left and not self._arrivals.moving:
                 return
             link.sleep(min(link.poll, interval))
@@ -218,7 +217,7 @@ class Watch:
         for arrival in arrived:
             if arrival not in self._cells and not self._make_cells(arrival, planner):
                 continue
-            scored = all(state is TaskState.SUCCEEDED for state in self._states(arrival))
+            scored = all(state is TaskState.SUCCEEDED for state in self._states(arrival, campaign))
             if not scored and arrival not in self._tried:
                 self._take(arrival, campaign)
         if len(self._cells) > known:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc.contract import to_plain
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_command import Acpc, acpc_command
 from acpc_lab.campaigns import Entry, Journal
@@ -24,7 +25,7 @@ def test_what_an_earlier_release_wrote_is_read_cut_at_any_byte_and_written_on(
 ) -> None:
     first, second, third = (Entry(TaskState.FAILED, n, message="ä") for n in (1, 2, 3))
     lines = [
-        json.dumps({"time": "now", "event": "moved", "cell": CELL.id, **entry.to_plain()})
+        json.dumps({"time": "now", "event": "moved", "cell": CELL.id, **to_plain(entry)})
         for entry in (first, second)
     ]
     content = "".join(f"{line}\n" for line in lines).encode()
@@ -37,8 +38,7 @@ def test_what_an_earlier_release_wrote_is_read_cut_at_any_byte_and_written_on(
         known = [{}, {CELL.id: first}, {CELL.id: second}][sum(end <= cut for end in ends)]
         assert journal.entries() == known
         with journal.writing():
-            journal.note(CELL.id, third)
-            journal.write()
+            journal.write({CELL.id: third})
         assert Journal(journal.folder).entries() == {CELL.id: third}
 
 
