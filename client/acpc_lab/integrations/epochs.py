@@ -111,9 +111,9 @@ class EpochScore:
     step: int
     checkpoint: CheckpointRef
     shift: Perturbation
-    operation: str
-    score: Score | None
-    error: AcpcError | None
+    operation: str = ""
+    score: Score | None = None
+    error: AcpcError | None = None
 
     @property
     def passed(self) -> bool:
@@ -144,14 +144,12 @@ class _EpochTask(Task):
 
     def __init__(self, wanted: EpochScore, request: dict[str, Any]) -> None:
         super().__init__(str(uuid.uuid4()), f"epoch {wanted.epoch} under {wanted.shift}")
-        self.wanted, self._request = wanted, request
+        self.wanted = wanted
+        self._request = {**request, "checkpoint": wanted.checkpoint, "shift": wanted.shift}
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        wanted, name = self.wanted, f"{self.id}-{attempt}"
-        how = {**self._request, "request_id": name, "patience": 0.0}
-        return client.score_checkpoint(
-            checkpoint=wanted.checkpoint, shift=wanted.shift, **how
-        ).submitted
+        asked = {**self._request, "request_id": f"{self.id}-{attempt}", "patience": 0.0}
+        return client.score_checkpoint(**asked).submitted
 
     def keep(self, operation: Operation) -> None:
         self.score = operation.result()
@@ -197,7 +195,7 @@ class EpochScorer:
         self._sure = options.get("evidence") or EvidenceOptions(), halflife
         self._patience = options.get("patience", _PATIENCE_S)
         self._timeout = options.get("timeout", 3600.0)
-        self._queue: queue.Queue[list[EpochScore]] = queue.Queue(options.get("backlog", 8))
+        self._queue: queue.Queue[list[_EpochTask]] = queue.Queue(options.get("backlog", 8))
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
         self._away: AcpcError | None = None
@@ -209,15 +207,19 @@ class EpochScorer:
         Returns False where the epoch was rejected because the backlog is full or the scorer is
         closed; it arrives with an error then. ``step`` is kept for the caller.
         """
+        asked, halflife = self._sure
+        request = {**self._request, "evidence": at_epoch(asked, epoch, halflife)}
         of = epoch, step, CheckpointRef.of(checkpoint)
-        wanted = [EpochScore(*of, shift, "", None, None) for shift in self._shifts]
+        tasks = [_EpochTask(EpochScore(*of, shift), request) for shift in self._shifts]
         if self._stop.is_set():
-            return self._give_up(wanted, FailedPrecondition("the scorer is closed"))
+            self._hand_out(tasks, FailedPrecondition("the scorer is closed"))
+            return False
         try:
-            self._queue.put_nowait(wanted)
+            self._queue.put_nowait(tasks)
         except queue.Full:
             waiting = f"{self._queue.maxsize} epochs are waiting for their scores already"
-            return self._give_up(wanted, ResourceExhausted(waiting))
+            self._hand_out(tasks, ResourceExhausted(waiting))
+            return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="acpc-epochs", daemon=True)
             self._thread.start()
@@ -251,29 +253,24 @@ class EpochScorer:
     def _work(self) -> None:
         while True:
             try:
-                wanted = self._queue.get(timeout=_POLL_S)
+                tasks = self._queue.get(timeout=_POLL_S)
             except queue.Empty:
                 if self._stop.is_set():
                     return
                 continue
-            self._score(wanted)
+            self._score(tasks)
             self._queue.task_done()
 
-    def _score(self, wanted: Sequence[EpochScore]) -> None:
+    def _score(self, tasks: Sequence[_EpochTask]) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
-        asked, halflife = self._sure
-        tasks = []
-        for item in wanted:
-            request = {**self._request, "evidence": at_epoch(asked, item.epoch, halflife)}
-            tasks.append(_EpochTask(item, request))
         link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
         campaign = Campaign(self._client, link, tasks, Options(), on_update=self._update)
         try:
             campaign.run()
         except RunEnded as error:
-            self._hand_out(campaign.tasks, error)
+            self._hand_out(tasks, error)
         except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-            self._hand_out(campaign.tasks, Unknown(f"{type(error).__name__}: {error}"))
+            self._hand_out(tasks, Unknown(f"{type(error).__name__}: {error}"))
 
     def _update(self, now: CampaignProgress[_EpochTask]) -> None:
         if (now.away is None) != (self._away is None):
@@ -282,7 +279,7 @@ class EpochScorer:
         self._hand_out(now.changed)
 
     def _hand_out(self, tasks: Sequence[_EpochTask], failure: AcpcError | None = None) -> None:
-        """Hands out what is done; after a failure of the campaign, all that is left."""
+        """Hands out what is done; with a failure, all that is left."""
         for task in tasks:
             if task.handed_out or not (task.state.done or failure):
                 continue
@@ -292,8 +289,3 @@ class EpochScorer:
                 task.wanted, operation=task.entry.operation, score=task.score, error=problem
             )
             self._arrived.append(came)
-
-    def _give_up(self, wanted: Sequence[EpochScore], error: AcpcError) -> bool:
-        """Hands out an error in place of each score; returns that they were not taken."""
-        self._arrived.extend(dataclasses.replace(item, error=error) for item in wanted)
-        return False
