@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 from acpc_client import AcpcClient, JobState, Operation, Progress, errors
 from acpc_client.errors import AcpcError, RunEnded
 
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
+from acpc_lab.campaigns.states import Entry, TaskState, counted
 
 _LOOKS = 12  # at jobs, in a turn
 # Seconds between two looks at a server; other waits of a run are multiples of it.
@@ -109,9 +109,9 @@ class Task(ABC):
     """A job to run on a server, and how far it is: a sweep's cell, a study's checkpoint, an epoch.
 
     Attributes:
-        id: Names it in the journal.
+        id: Names it among the entries.
         title: Names it for people.
-        entry: What a journal holds of it.
+        entry: What is kept of it.
         progress: How far its job is; None: not known.
         problem: Why it failed, or why it waits.
         failures: How often its jobs, and looks at them, have failed in this run.
@@ -205,12 +205,16 @@ class Options:
 
 
 class Campaign(Generic[T]):
-    """One run over tasks, whose states go to a journal where there is one.
+    """One run over tasks.
+
+    Args:
+        entries: What an earlier run kept of tasks, by their id.
+        keep: Called once a turn, where any has moved, with all of them.
 
     Attributes:
         client: The server.
         tasks: Every task as it is now.
-        entries: The states of these, and of all that the journal holds.
+        entries: What is kept of these, and of what an earlier run had besides.
     """
 
     def __init__(
@@ -219,13 +223,13 @@ class Campaign(Generic[T]):
         link: Link,
         tasks: Iterable[T],
         options: Options,
-        journal: Journal | None = None,
         on_update: OnUpdate[T] = lambda _: None,
+        entries: Mapping[str, Entry] = {},
+        keep: Callable[[Mapping[str, Entry]], object] = lambda _: None,
     ) -> None:
         self.client, self._link, self._options = client, link, options
-        self._journal, self._on_update = journal, on_update
-        self.entries = {} if journal is None else journal.entries()
-        self._moved = False
+        self._on_update, self._keep = on_update, keep
+        self.entries, self._moved = dict(entries), False
         self._away: AcpcError | None = None
         self._busy_until, self._next_look = 0.0, 0
         self.tasks = [self._resumed(task) for task in tasks]
@@ -236,7 +240,7 @@ class Campaign(Generic[T]):
         """Runs until every task is done, or as far as the options go.
 
         Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop;
-        OSError: The journal cannot be written.
+        OSError: What is kept cannot be written.
         """
         self._tell(*self.tasks)
         try:
@@ -248,16 +252,15 @@ class Campaign(Generic[T]):
             self.write()
 
     def write(self) -> None:
-        """Puts into the journal's file what has moved; raises OSError."""
-        if self._journal is not None and self._moved:
-            self._journal.write(self.entries)
+        """Hands on what is to be kept, where any of it has moved."""
+        if self._moved:
+            self._keep(self.entries)
             self._moved = False
 
     def turn(self) -> bool:
         """Submits, and looks at some jobs; returns whether anything is left to do.
 
-        What has moved is not in the journal's file before its ``write``. Raises RunEnded: As for
-        ``run``.
+        What has moved is not kept before ``write``. Raises RunEnded: As for ``run``.
         """
         how = self._options
         if how.submit:
@@ -362,7 +365,7 @@ class Campaign(Generic[T]):
         self._set(task, task.entry.ended(state, error), **changes)
 
     def _set(self, task: T, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
-        """Changes a task, keeps for the journal what is new of it, and tells it."""
+        """Changes a task, and tells what is new of it."""
         if moved := entry != task.entry:
             self.entries[task.id], self._moved = entry, True
         if moved or any(getattr(task, name) != value for name, value in changes.items()):

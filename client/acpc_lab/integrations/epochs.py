@@ -137,7 +137,7 @@ def in_metric(shift: object) -> str:
 
 
 class _EpochTask(Task):
-    """One epoch under one shift, as a task of a campaign without a journal."""
+    """One epoch under one shift, as a task of a campaign."""
 
     score: Score | None = None
     handed_out = False

@@ -61,7 +61,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         plan = disk.read_plan()
         if plan is None:
             raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
-        return cls.of(plan, disk, disk.journal.entries())
+        return cls.of(plan, disk, disk.entries())
 
     @classmethod
     def of(cls, plan: SweepPlan, disk: SweepFolder, entries: Mapping[str, Entry]) -> SweepResults:

@@ -163,11 +163,11 @@ class Sweep:
         )
         if not submit:
             self._planned()
-        journal = self._disk.journal
-        with journal.writing():
+        with self._disk.writing():
             plan = self._plan(client, link, options) if submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            Campaign(client, link, tasks, how, journal, on_update).run()
+            kept = self._disk.entries(), self._disk.write_entries
+            Campaign(client, link, tasks, how, on_update, *kept).run()
         return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
@@ -176,16 +176,16 @@ class Sweep:
         Raises FailedPrecondition: Another process runs the sweep; stop that first; AcpcError: The
         server rejected it.
         """
-        plan, journal = self._planned(), self._disk.journal
-        with journal.writing():
-            planned, entries = {cell.id for cell in plan.cells}, journal.entries()
+        plan, disk = self._planned(), self._disk
+        with disk.writing():
+            planned, entries = {cell.id for cell in plan.cells}, disk.entries()
             flying = {
                 name: dataclasses.replace(entry, cancel_asked=True)
                 for name, entry in entries.items()
                 if name in planned and entry.state.in_flight
             }
             if flying:
-                journal.write(entries | flying)  # before a job can end as cancelled
+                disk.write_entries(entries | flying)  # before a job can end as cancelled
             for entry in flying.values():
                 client.operations.cancel(entry.operation)
         return len(flying)
@@ -222,7 +222,7 @@ class Sweep:
         planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
         plan = planner.plan()
         if before is not None and not options.get("drop"):
-            _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
+            _check_dropped(before, plan, self._disk.entries(), self.folder)
         if plan != before:
             self._disk.write_plan(plan)
         return plan

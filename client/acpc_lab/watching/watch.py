@@ -148,8 +148,9 @@ class Watch:
         how = Options(concurrency or self.spec.concurrency, self.spec.retries)
         while True:
             try:
-                with self._disk.journal.writing():
-                    campaign = Campaign(client, link, (), how, self._disk.journal, on_update)
+                with self._disk.writing():
+                    kept = self._disk.entries(), self._disk.write_entries
+                    campaign = Campaign(client, link, (), how, on_update, *kept)
                     self._restore(campaign)
                     self._run(link, campaign, once, interval)
                 return
