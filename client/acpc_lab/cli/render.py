@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import enum
 import json
 import shutil
@@ -18,7 +17,7 @@ from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
 from acpc_client import DatasetAnchors, Operation, Perturbation, Receipt, Result, Score, StudyResult
 from acpc_client.errors import AcpcError
 
-from acpc_lab.tables import Quantity
+from acpc_lab.tables import Quantity, csv_of
 
 DIGITS = 12
 """Digits of a digest that name it as well as all of them."""
@@ -121,8 +120,7 @@ def table(columns: Mapping[str, Iterable[object]]) -> None:
     """A table on stdout, of columns by their headings."""
     cells = {name: [escaped(cell(value)) for value in held] for name, held in columns.items()}
     if FORM.get() is Format.CSV:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([cells, *zip(*cells.values(), strict=True)])
+        sys.stdout.write(csv_of(cells))
     else:
         shown = {name: [text.replace("\n", " ") for text in held] for name, held in cells.items()}
         most = max(map(len, shown.values()), default=0)
