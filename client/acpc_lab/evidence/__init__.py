@@ -5,6 +5,7 @@ from acpc_lab.evidence.family import (
     ERROR_HALFLIFE,
     Correction,
     Family,
+    Gate,
     Sureness,
     all_hold,
     any_holds,

@@ -14,6 +14,13 @@ from statistics import NormalDist
 from acpc_client import Evidence, EvidenceOptions, Outcome
 
 
+class Gate(StrEnum):
+    """Which verdict decides: of the numbers as they are, or the confident one."""
+
+    POINT = "point"
+    CONFIDENT = "confident"
+
+
 class Correction(StrEnum):
     """How p-values of many statements are corrected for their number, named as in R's p.adjust.
 

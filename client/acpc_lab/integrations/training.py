@@ -17,11 +17,10 @@ from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Pert
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
-from acpc_lab.evidence import limit_numbers, limits
+from acpc_lab.evidence import Gate, limit_numbers, limits
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, in_metric
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
-_GATES = ("point", "confident")
 _UNDECIDED = ("continue", "fail")
 _LIBRARIES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -113,7 +112,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
         self._prefix = options.get("prefix", "acpc")
         self._listeners = tuple(options.get("listeners", ()))
         self._stop_when = options.get("stop_when")
-        self._gate = _one_of("gate", options.get("gate") or "", "", *_GATES)
+        self._gate = _one_of("gate", options.get("gate") or "", "", *Gate)
         self._undecided = _one_of("undecided", options.get("undecided", "continue"), *_UNDECIDED)
         self._drain = options.get("drain", 600.0)
         self._raise_errors = options.get("raise_errors", False)

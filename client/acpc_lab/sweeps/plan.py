@@ -77,7 +77,7 @@ class Planner:
         try:
             yield
         except ArgumentError as wrong:
-            raise self.spec.error(wrong.field or group.place, wrong.description) from wrong
+            raise self.spec.source.error(wrong.field or group.place, wrong.description) from wrong
 
     def _cells(
         self, group: Group, checkpoint: CheckpointRef, texts: Mapping[str, str]

@@ -26,12 +26,11 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.evidence import ERROR_HALFLIFE
+from acpc_lab.evidence import ERROR_HALFLIFE, Gate
 from acpc_lab.sweeps.reading import (
     Document,
     Label,
     Pattern,
-    SweepFileError,
     as_value,
     found,
     known_keys,
@@ -108,12 +107,10 @@ def text(value: object) -> str:
 def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequence[str] = ()) -> T:
     """Reads a record of the contract, which says itself what its fields may hold.
 
-    Args:
-        cls: The record.
-        value: What the file says.
-        keys: Fields that may be given; empty: all.
-        lists: Fields of which a single value will do for a list of one.
+    Only ``keys`` may be given, where there are any; of ``lists`` a value will do for a list of one.
     """
+    if isinstance(value, cls):
+        return value
     given = known_keys(value, keys or [item.name for item in dataclasses.fields(cls)])  # type: ignore[arg-type]
     for key in lists:
         if key in given and not isinstance(given[key], list):
@@ -248,10 +245,6 @@ def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
     return record(EvidenceOptions, given), halflife or None
 
 
-def _thresholds(value: object) -> Thresholds:
-    return value if isinstance(value, Thresholds) else record(Thresholds, value)
-
-
 def _until_decided(value: object) -> UntilDecided | None:
     """Reads the size of a batch, or true for the default one."""
     if isinstance(value, bool):
@@ -259,12 +252,6 @@ def _until_decided(value: object) -> UntilDecided | None:
     if not isinstance(value, int) or value < 2:
         raise found(value, "a whole number from 2")
     return record(UntilDecided, {"batch": value})
-
-
-def _gate(value: object) -> str:
-    if value not in ("point", "confident"):
-        raise found(value, "one of point, confident")
-    return str(value)
 
 
 class SweepSpec(Part, kw_only=True):
@@ -278,7 +265,7 @@ class SweepSpec(Part, kw_only=True):
             error; None: each has all of it.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
-        gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
+        gate: Which verdict a run exits by.
         source: What it was read from.
         warnings: What to know of the thresholds, in words, where they come from a file.
     """
@@ -291,21 +278,17 @@ class SweepSpec(Part, kw_only=True):
     shifts: tuple[Perturbation, ...] = said(read_shifts)
     seeds: tuple[int, ...] = said(_seeds, (0,))
     protocols: tuple[ScoreProtocol, ...] = said(_protocols, (ScoreProtocol(),), key="protocol")
-    thresholds: Thresholds = said(_thresholds, Thresholds())
+    thresholds: Thresholds = said(partial(record, Thresholds), Thresholds())
     judging: tuple[EvidenceOptions, int | None] = said(
         _evidence, (EvidenceOptions(), ERROR_HALFLIFE), key="evidence"
     )
     until_decided: UntilDecided | None = said(_until_decided, None)
-    gate: str = said(_gate, "point")
+    gate: Gate = said(partial(from_plain, Gate), Gate.POINT)
     numeric_mode: NumericMode = said(partial(from_plain, NumericMode), NumericMode(0))
     concurrency: int = said(whole(1, 1000), 4)
     retries: int = said(whole(0, 100), 3)
     source: Document
     warnings: tuple[str, ...]
-
-    def error(self, place: str, description: str) -> SweepFileError:
-        """Makes an error about a place in the file."""
-        return self.source.error(place, description)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -319,7 +302,7 @@ class SweepSpec(Part, kw_only=True):
             place = f"checkpoints[{index}]"
             if anchors is None:
                 words = "lacks anchors; write them here or at the top of the file"
-                raise self.error(place, words)
+                raise self.source.error(place, words)
             groups.append(replace(item, reference=reference, anchors=anchors, place=place))
         return tuple(groups)
 
