@@ -54,17 +54,9 @@ def judged(
 ) -> IterationCertificate:
     """Whether the server chose the same as a solver, and proves that every view does.
 
-    Candidates of equal actions are one choice, whichever was taken.
-
-    Args:
-        step: Iteration of the solver.
-        seconds: How long it waited.
-        answer: The server's.
-        pool: (candidates, H, block width).
-        costs: Of each candidate, as the solver has them.
-        elites: Best first; empty where the solver goes on with its winner alone.
-        kept: How many of them are a set of their own.
-        winner_counts: Whether the solver goes on with its winner.
+    Candidates of equal actions are one choice, whichever was taken. The pool, (candidates, H, block
+    width), has the solver's costs. Its ``elites``, best first, of which so many ``kept`` are a set
+    of their own, are empty where it goes on with its winner alone; ``winner_counts``: or with both.
     """
     rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
     choices = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from acpc.contract import MAX_RESAMPLES, nearest, shared
-from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
+from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors, EvidenceOptions
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.folder import Cell, SweepPlan
@@ -26,10 +26,7 @@ _RESAMPLES = (8_000, 32_000)
 class Planner:
     """Makes cells from a sweep file and the checkpoints at a server.
 
-    Args:
-        spec: The sweep file.
-        checkpoints: What the server lists.
-        find_set: Finds an anchor set at the server by its digest, its beginning or an alias.
+    ``find_set`` finds an anchor set there by its digest, its beginning or an alias.
     """
 
     def __init__(
@@ -59,7 +56,10 @@ class Planner:
                     owners[ref] = group.place
                     cells += self._cells(group, ref, texts)
         spec = self.spec
-        return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
+        judged = sum(not cell.of_reference for cell in cells)
+        sure = _resampled(spec.evidence, judged)
+        cells = [dataclasses.replace(cell, evidence=sure) for cell in cells]
+        return SweepPlan(spec.name, spec.description, spec.document, tuple(cells))
 
     def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
         """Makes the cells of one weights file, by the first item that means it; none where none is.
@@ -175,21 +175,14 @@ def _default_weights(files: Sequence[str], name: str) -> str:
     return files[0]
 
 
-def _resampled(cells: Sequence[Cell]) -> list[Cell]:
-    """Returns cells whose resamples can show that each is sure among all of them.
+def _resampled(asked: EvidenceOptions, judged: int) -> EvidenceOptions:
+    """Returns the options with resamples that can show that each of so many cells is sure.
 
     The first of Holm's steps takes a p-value of the error over the number of cells; resamples have
     four beyond it. In few steps, so that a sweep that grows keeps the cells that it has.
     """
-    judged = sum(not cell.of_reference for cell in cells)
-
-    def enough(cell: Cell) -> Cell:
-        error = 1 - cell.evidence.confidence
-        wanted = [n for n in _RESAMPLES if n >= 8 * judged / error] or [MAX_RESAMPLES]
-        if wanted[0] <= cell.evidence.resamples:
-            return cell
-        return dataclasses.replace(
-            cell, evidence=dataclasses.replace(cell.evidence, resamples=wanted[0])
-        )
-
-    return [enough(cell) for cell in cells] if judged > _FEW_CELLS else list(cells)
+    if judged <= _FEW_CELLS:
+        return asked
+    wanted = 8 * judged / (1 - asked.confidence)
+    enough = next((n for n in _RESAMPLES if n >= wanted), MAX_RESAMPLES)
+    return dataclasses.replace(asked, resamples=max(enough, asked.resamples))

@@ -46,10 +46,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
-        """Reads the results of a sweep, without a server.
-
-        Args:
-            path: The sweep file, or the folder beside it.
+        """Reads the results of a sweep file, or of the folder beside it, without a server.
 
         Raises ArgumentError: There is no such file, or the sweep has not been run yet;
         FailedPrecondition: Its files cannot be read.

@@ -161,10 +161,9 @@ class CellResult(Entry):
         """Yields one flat row per anchor; none without per-anchor values."""
         if self.values is None:
             return
-        held = {x.name: getattr(self.values, x.name) for x in dataclasses.fields(self.values)}
         columns = {
             name: column.tolist() if isinstance(column, np.ndarray) else map(plain, column)
-            for name, column in held.items()
+            for name, column in vars(self.values).items()
             if np.ndim(column) == 1 and len(column)
         }
         where = {name: self.value(name) for name in ("cell", "checkpoint", "shift", "seed")}
