@@ -15,4 +15,4 @@ from acpc_lab.evidence.family import (
     holm,
     wilson,
 )
-from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limit_numbers, limits
+from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limits

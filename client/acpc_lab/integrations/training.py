@@ -17,7 +17,7 @@ from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Pert
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import check_options
-from acpc_lab.evidence import Gate, limit_numbers, limits
+from acpc_lab.evidence import Gate, limits
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, in_metric
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
@@ -189,21 +189,16 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
     def _limit(self, item: EpochScore) -> dict[str, float]:
         """Returns the limit of an epoch, ``prefix/kind/limit``, with its last score of a kind."""
         asked, curve = self._scoring["shifts"], curve_of(item.shift)
-        alike = [
-            other
-            for other in self.scores
-            if (other.epoch, curve_of(other.shift)) == (item.epoch, curve)
-        ]
+        alike = [x for x in self.scores if (x.epoch, curve_of(x.shift)) == (item.epoch, curve)]
         shifts = asked if isinstance(asked, Sequence) else (asked,)
         if len(alike) != sum(curve_of(shift) == curve for shift in shifts):
             return {}
-        found = limits(("", one.shift, one.score, one.operation) for one in alike)
-        return {
-            f"{self._prefix}/{in_metric(named)}/{name}": value
-            for (_, named), limit in found.items()
-            for name, value in limit_numbers(limit).items()
-            if isinstance(value, int | float)
-        }
+        for limit in limits(("", x.shift, x.score, x.operation) for x in alike).values():
+            ends = {"limit_lower": limit.holds, "limit_upper": limit.breaks}
+            found = {"limit": limit.reached, **ends}.items()
+            start = f"{self._prefix}/{in_metric(curve)}"
+            return {f"{start}/{name}": value for name, value in found if value is not None}
+        return {}
 
     def _objection(self) -> str:
         """Words why the gate stops at the last epoch with a score; empty: it does not."""

@@ -13,7 +13,7 @@ from acpc.contract import NUMBERS, Columns, Place, Tabular
 from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.campaigns import Entry, TaskState, counted
+from acpc_lab.campaigns import ENDED_BADLY, Entry, TaskState, counted
 from acpc_lab.evidence import Correction, Family, SeverityLimit
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
 from acpc_lab.sweeps.rows import CellResult, judged
@@ -103,8 +103,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def failed(self) -> tuple[CellResult, ...]:
         """Cells that ended without a score."""
-        bad = (TaskState.FAILED, TaskState.CANCELLED)
-        return tuple(item for item in self.cells if item.state in bad)
+        return tuple(item for item in self.cells if item.state in ENDED_BADLY)
 
     @property
     def rejected(self) -> tuple[CellResult, ...]:
