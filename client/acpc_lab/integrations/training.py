@@ -105,9 +105,9 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
         if self._every < 1:
             raise ArgumentError("every", f"found {self._every}, wanted at least 1")
         scoring = {k: v for k, v in options.items() if k in ScoringOptions.__annotations__}
-        self._scoring: dict[str, Any] = {
-            "server": server, "anchors": anchors, "shifts": shifts, **scoring
-        }  # fmt: skip
+        each = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
+        asked = {"server": server, "anchors": anchors, "shifts": each}
+        self._scoring: dict[str, Any] = asked | scoring
         self._export = export
         self._prefix = options.get("prefix", "acpc")
         self._listeners = tuple(options.get("listeners", ()))
@@ -188,10 +188,9 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
 
     def _limit(self, item: EpochScore) -> dict[str, float]:
         """Returns the limit of an epoch, ``prefix/kind/limit``, with its last score of a kind."""
-        asked, curve = self._scoring["shifts"], curve_of(item.shift)
+        curve, asked = curve_of(item.shift), self._scoring["shifts"]
         alike = [x for x in self.scores if (x.epoch, curve_of(x.shift)) == (item.epoch, curve)]
-        shifts = asked if isinstance(asked, Sequence) else (asked,)
-        if len(alike) != sum(curve_of(shift) == curve for shift in shifts):
+        if len(alike) != sum(curve_of(shift) == curve for shift in asked):
             return {}
         for limit in limits(("", x.shift, x.score, x.operation) for x in alike).values():
             ends = {"limit_lower": limit.holds, "limit_upper": limit.breaks}

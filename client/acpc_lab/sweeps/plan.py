@@ -146,11 +146,14 @@ class Planner:
     def _near(self, name: str) -> str:
         if not self._listing:
             return ", which has none at all; see its --checkpoint-root"
-        near = (
-            nearest(name, self._listing, _MAX_NAMES, like=0.5) or list(self._listing)[:_MAX_NAMES]
-        )
-        rest = len(self._listing) - len(near)
-        return f", which has {', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
+        return f", which has {likely(name, list(self._listing), _MAX_NAMES)}"
+
+
+def likely(name: str, names: Sequence[str], most: int) -> str:
+    """Lists the names most like one, or else the first, and how many others there are."""
+    near = nearest(name, names, most, like=0.5) or names[:most]
+    rest = len(names) - len(near)
+    return f"{', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
 
 
 def item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
