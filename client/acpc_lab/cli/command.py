@@ -92,6 +92,8 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
         command = super().invoke(ctx)
+        render.FORM.set(getattr(command, "form", render.Format.TABLE))
+        render.QUIET.set(getattr(command, "quiet", False))
         with reported():
             return ctx.invoke(command)
 

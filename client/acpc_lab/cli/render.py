@@ -10,7 +10,7 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import compress
-from typing import Any, TypeVar
+from typing import Any
 
 from acpc.console import escaped
 from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
@@ -32,21 +32,10 @@ class Format(enum.StrEnum):
     CSV = "csv"
 
 
-T = TypeVar("T")
 FORM = ContextVar("form", default=Format.TABLE)
 """How this command prints tables; beside CSV, sentences go to stderr."""
 QUIET = ContextVar("quiet", default=False)
 """Whether this command prints its result and errors alone."""
-
-
-def kept(variable: ContextVar[T]) -> Callable[[T], T]:
-    """The callback of an option that keeps its value in a variable."""
-
-    def keep(value: T) -> T:
-        variable.set(value)
-        return value
-
-    return keep
 
 
 def line(text: str) -> None:
