@@ -75,9 +75,12 @@ def _read(path: Path, field: str, what: str, large: str = "") -> dict[str, Any]:
     """The arrays of a folder or of an archive; ``large`` is read in slices, empty: every one."""
     try:
         if path.is_dir():
-            files = {file.stem: file for file in sorted(path.glob("*.npy"))}
-            modes = {name: "r" if name == (large or name) else None for name in files}
-            return {name: np.load(files[name], mode, False) for name, mode in modes.items()}
+            return {
+                file.stem: np.load(
+                    file, "r" if file.stem == (large or file.stem) else None, allow_pickle=False
+                )
+                for file in sorted(path.glob("*.npy"))
+            }
         found = np.load(path, allow_pickle=False)
         if isinstance(found, np.ndarray):
             raise ValueError("it holds one array")
