@@ -19,14 +19,8 @@ from acpc_client import (
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
-from acpc_lab.report.model import ReportData, dotted, some
-from acpc_lab.sweeps import (
-    Cell,
-    CellResult,
-    Label,
-    SweepResults,
-    again,
-)
+from acpc_lab.report.model import ReportData, dotted
+from acpc_lab.sweeps import Cell, CellResult, Label, SweepResults, again, some
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient

@@ -139,6 +139,12 @@ def brief(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
 _TOKEN = re.compile(r"(\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\})")
 _GLOB = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 

@@ -12,7 +12,7 @@ from acpc_client import AcpcClient, Checkpoint, CheckpointRef
 from acpc_client.errors import AcpcError, ArgumentError, RunEnded
 
 from acpc_lab.campaigns import Link
-from acpc_lab.sweeps import Label, SweepSpec, item_of, likely
+from acpc_lab.sweeps import Label, SweepSpec, item_of, likely, some
 
 _OF_RUN = re.compile(r"(?:run|seed|trial|version|fold)[=_-]?\d+", re.IGNORECASE)
 _DIGITS = 18
@@ -160,5 +160,4 @@ class Arrivals:
                 why = f"no item of checkpoints in {self._spec.name} means it"
                 why_not.setdefault(why, []).append(f"{one.name} ({one.weights})")
         for why, each in why_not.items():
-            more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
-            self.tell(f"{', '.join(each[:_NAMED])}{more}: left out: {why}")
+            self.tell(f"{some(each, _NAMED)}: left out: {why}")
