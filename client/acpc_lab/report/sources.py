@@ -8,14 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acpc.contract import check_score
-from acpc_client import (
-    CheckpointRef,
-    DatasetAnchors,
-    Operation,
-    Result,
-    Score,
-    load_result,
-)
+from acpc_client import CheckpointRef, DatasetAnchors, Operation, Result, Score, load_result
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState

@@ -16,14 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from acpc.contract import changed, from_plain, measured, shared, to_plain
-from acpc_client import (
-    DatasetAnchors,
-    Result,
-    Score,
-    ScoreRequest,
-    load_result,
-    save_result,
-)
+from acpc_client import DatasetAnchors, Result, Score, ScoreRequest, load_result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
 from acpc_lab.campaigns import Entry

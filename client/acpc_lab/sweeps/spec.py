@@ -58,10 +58,10 @@ class Part(Frozen, kw_only=True):
 
         Raises ArgumentError: A key is unknown or missing, or a value does not fit; names its place.
         """
-        keys = {f.metadata["key"] or f.name: f for f in dataclasses.fields(cls) if f.metadata}
-        required = [k for k, f in keys.items() if f.default is f.default_factory is MISSING]
-        given = known_keys(value, list(keys), required)
-        read = {keys[k].name: _at(k, keys[k].metadata["read"], x) for k, x in given.items()}
+        fields = [(f.metadata["key"] or f.name, f) for f in dataclasses.fields(cls) if f.metadata]
+        required = [key for key, f in fields if f.default is f.default_factory is MISSING]
+        given = known_keys(value, list(dict(fields)), required)
+        read = {f.name: _at(k, f.metadata["read"], given[k]) for k, f in fields if k in given}
         return cls(**read, **known)
 
 
@@ -235,14 +235,20 @@ def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     return tuple(record(ScoreProtocol, one, keys, lists) for one in given)
 
 
-def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
-    """Reads the options, and the epochs over which a watch spends half of the error."""
-    given = dict(value) if isinstance(value, Mapping) else value
-    halflife = given.pop("error_halflife", None) if isinstance(given, dict) else None
-    halflife = ERROR_HALFLIFE if halflife is None else halflife
+def _evidence(value: object) -> EvidenceOptions:
+    """Reads the options, and leaves out what is beside them."""
+    if isinstance(value, Mapping):
+        value = {key: item for key, item in value.items() if key != "error_halflife"}
+    return record(EvidenceOptions, value)
+
+
+def _halflife(value: Mapping[str, Any]) -> int | None:
+    """Reads what stands beside the options of the evidence."""
+    given = value.get("error_halflife")
+    halflife = ERROR_HALFLIFE if given is None else given
     if halflife is not False and (type(halflife) is not int or halflife < 1):
         raise found(halflife, "a whole number from 1", "error_halflife")
-    return record(EvidenceOptions, given), halflife or None
+    return halflife or None
 
 
 def _until_decided(value: object) -> UntilDecided | None:
@@ -261,8 +267,8 @@ class SweepSpec(Part, kw_only=True):
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
         protocols: One for each value of ``protocol.neighbourhood``, each a cell of its own.
         thresholds: What a checkpoint must reach.
-        judging: How sure verdicts have to be, and the epochs over which a watch spends half of the
-            error; None: each has all of it.
+        evidence: How sure verdicts have to be.
+        error_halflife: Epochs over which a watch spends half of the error; None: each has all.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
         gate: Which verdict a run exits by.
@@ -279,9 +285,8 @@ class SweepSpec(Part, kw_only=True):
     seeds: tuple[int, ...] = said(_seeds, (0,))
     protocols: tuple[ScoreProtocol, ...] = said(_protocols, (ScoreProtocol(),), key="protocol")
     thresholds: Thresholds = said(partial(record, Thresholds), Thresholds())
-    judging: tuple[EvidenceOptions, int | None] = said(
-        _evidence, (EvidenceOptions(), ERROR_HALFLIFE), key="evidence"
-    )
+    evidence: EvidenceOptions = said(_evidence, EvidenceOptions())
+    error_halflife: int | None = said(_halflife, ERROR_HALFLIFE, key="evidence")
     until_decided: UntilDecided | None = said(_until_decided, None)
     gate: Gate = said(partial(from_plain, Gate), Gate.POINT)
     numeric_mode: NumericMode = said(partial(from_plain, NumericMode), NumericMode(0))
@@ -305,16 +310,6 @@ class SweepSpec(Part, kw_only=True):
                 raise self.source.error(place, words)
             groups.append(replace(item, reference=reference, anchors=anchors, place=place))
         return tuple(groups)
-
-    @property
-    def evidence(self) -> EvidenceOptions:
-        """How sure verdicts have to be."""
-        return self.judging[0]
-
-    @property
-    def error_halflife(self) -> int | None:
-        """Epochs over which a watch spends half of the error; None: each has all of it."""
-        return self.judging[1]
 
     @property
     def document(self) -> dict[str, Any]:
