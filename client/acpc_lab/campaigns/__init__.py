@@ -5,6 +5,7 @@ A sweep's cells, a study's checkpoints and a training callback's epochs are such
 
 from acpc_lab.campaigns.campaign import (
     ENDED_BADLY,
+    POLL_S,
     Campaign,
     CampaignProgress,
     Link,

@@ -220,19 +220,19 @@ def _seeds(value: object) -> tuple[int, ...]:
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     """Reads the protocol, once for each neighbourhood of a control over them."""
-    if isinstance(value, str):
-        value = {"reading": value}
-    if isinstance(value, Mapping) and "seed" in value:
+    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
+    if not isinstance(value, Mapping):
+        given = {"reading": value} if isinstance(value, str) else value
+        return (record(ScoreProtocol, given, keys),)
+    if "seed" in value:
         raise ArgumentError("", "seed is no part of it here; list the seeds under seeds")
-    near = value.get("neighbourhood") if isinstance(value, Mapping) else None
+    near = value.get("neighbourhood")
     several = near if isinstance(near, list) else [near]
     if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
-    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
+    each_of = ({**value, "neighbourhood": one} for one in several)
     lists = ("extra_horizons", "extra_quantiles")
-    given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
-             for one in several]  # fmt: skip
-    return tuple(record(ScoreProtocol, one, keys, lists) for one in given)
+    return tuple(record(ScoreProtocol, one, keys, lists) for one in each_of)
 
 
 def _evidence(value: object) -> EvidenceOptions:

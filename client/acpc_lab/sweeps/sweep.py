@@ -12,6 +12,7 @@ from acpc_client import AcpcClient, Operation, Result, Score
 from acpc_client.errors import AlreadyExists, FailedPrecondition
 
 from acpc_lab.campaigns import (
+    POLL_S,
     Campaign,
     CampaignProgress,
     Entry,
@@ -159,7 +160,7 @@ class Sweep:
             timeout=options.get("timeout"),
             stop=options.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),
-            poll=options.get("poll"),
+            poll=options.get("poll", POLL_S),
         )
         if not submit:
             self._planned()
