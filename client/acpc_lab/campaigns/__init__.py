@@ -15,11 +15,10 @@ from acpc_lab.campaigns.campaign import (
     Stopped,
     T,
     Task,
-    check_options,
 )
 from acpc_lab.campaigns.states import Entry, TaskState, counted
 
 __all__ = [
     "Campaign", "CampaignProgress", "Entry", "Link", "Options", "OutOfTime", "Stopped", "Task",
-    "TaskState", "check_options", "counted",
+    "TaskState", "counted",
 ]  # fmt: skip

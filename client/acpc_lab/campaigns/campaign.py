@@ -34,13 +34,6 @@ class Stopped(RunEnded, errors.Cancelled):
     """Somebody asked the run to stop."""
 
 
-def check_options(call: str, given: Iterable[str], known: type) -> None:
-    """Raises TypeError, which lists the options there are, when ``call`` is given another one."""
-    options = known.__annotations__
-    if unknown := [name for name in given if name not in options]:
-        raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
-
-
 @dataclass(eq=False)
 class Link:
     """Sends calls that outlast an absence of their server, within the bounds of a run.

@@ -26,8 +26,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
+from acpc.contract import shared
 from acpc_client import (
     Access,
     AcpcClient,
@@ -42,6 +43,8 @@ from acpc_client import (
     ScoreProtocol,
     ScoreRequest,
     Thresholds,
+    Tls,
+    Token,
     UntilDecided,
     load_thresholds,
 )
@@ -54,46 +57,48 @@ from acpc_client.errors import (
     Unknown,
 )
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, Task, check_options
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, Task
 from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
-# Nobody watches a training run: its server may be starting still.
-_PATIENCE_S = 600.0
 # A call on a client that is not ours ends by itself.
 _JOIN_S = 5.0
 
 
-class ScoringOptions(Access, total=False):
-    """Options of scoring epochs; defaults in brackets.
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScoringOptions:
+    """Options of scoring epochs.
 
     ``tls``, ``token`` and ``insecure`` are those of ``Access``, where ``server`` is no client.
 
     Attributes:
-        reference: The unaugmented checkpoint of the same task, run and family [none].
-        protocol: How IR and SR are measured [the paper's protocol].
-        thresholds: Numbers, or a file of ``acpc study run thresholds --out`` [0.30 and 0.95].
-        numeric_mode: Arithmetic of the network [the server's].
-        evidence: How sure verdicts are made to be, over all epochs together [95 %].
+        reference: The unaugmented checkpoint of the same task, run and family.
+        protocol: How IR and SR are measured; None: the paper's protocol.
+        thresholds: Numbers, or a file of ``acpc study run thresholds --out``; None: 0.30 and 0.95.
+        numeric_mode: Arithmetic of the network.
+        evidence: How sure verdicts are made to be, over all epochs together; None: 95 %.
         error_halflife: Epochs over which half of the error of a confident verdict is spent, so that
-            all together err no more often than one; None: each is judged as if alone [100].
-        until_decided: Measures more and more anchors until a verdict is certain [all anchors].
-        backlog: Epochs that may wait to be scored; further ones are rejected [8].
-        patience: Seconds the server may be away at a stretch before an epoch is given up [600].
-        timeout: Seconds one epoch may take [3600].
+            all together err no more often than one; None: each is judged as if alone.
+        until_decided: Measures more and more anchors until a verdict is certain; None: all anchors.
+        backlog: Epochs that may wait to be scored; further ones are rejected.
+        patience: Seconds the server may be away at a stretch before an epoch is given up.
+        timeout: Seconds one epoch may take.
     """
 
-    reference: str | CheckpointRef | None
-    protocol: ScoreProtocol | None
-    thresholds: Thresholds | str | Path | None
-    numeric_mode: NumericMode
-    evidence: EvidenceOptions | None
-    error_halflife: int | None
-    until_decided: UntilDecided | None
-    backlog: int
-    patience: float
-    timeout: float
+    reference: str | CheckpointRef | None = None
+    protocol: ScoreProtocol | None = None
+    thresholds: Thresholds | str | Path | None = None
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+    evidence: EvidenceOptions | None = None
+    error_halflife: int | None = ERROR_HALFLIFE
+    until_decided: UntilDecided | None = None
+    backlog: int = 8
+    patience: float = 600.0  # nobody watches a training run: its server may be starting still
+    timeout: float = 3600.0
+    tls: Tls | None = None
+    token: Token | None = None
+    insecure: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,47 +160,40 @@ class _EpochTask(Task):
         self.score = operation.result()
 
 
-class EpochScorer:
+@dataclass(eq=False, repr=False)
+class EpochScorer(ScoringOptions):
     """Submits checkpoints in a thread of its own and hands the scores out as they arrive.
 
     Nothing here raises what a server rejects, or waits for one, except ``drain``.
 
-    Args:
+    Attributes:
         server: ``host:port``, or a client, which stays open.
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
-        **options: See ``ScoringOptions``.
 
     Raises ArgumentError: The file of the thresholds cannot be used; names the field.
     """
 
-    def __init__(
-        self,
-        server: str | AcpcClient,
-        anchors: DatasetAnchors | str,
-        shifts: Perturbation | Sequence[Perturbation],
-        **options: Unpack[ScoringOptions],
-    ) -> None:
-        check_options("EpochScorer", options, ScoringOptions)
+    server: str | AcpcClient
+    anchors: DatasetAnchors | str
+    shifts: Perturbation | Sequence[Perturbation]
+
+    def __post_init__(self) -> None:
+        server = self.server
         self._owned = isinstance(server, str)
-        access: Any = {name: options.get(name) for name in Access.__annotations__}
+        access: Any = {name: getattr(self, name) for name in Access.__annotations__}
         self._client = AcpcClient(server, **access) if isinstance(server, str) else server
-        self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
-        asked = ScoreRequest.__dataclass_fields__.keys() & options.keys()
-        given = {name: options.get(name) for name in asked}
-        self._request: dict[str, Any] = {"anchors": anchors, **given}
-        if isinstance(file := options.get("thresholds"), str | Path):
+        self._each = tuple(self.shifts) if isinstance(self.shifts, Sequence) else (self.shifts,)
+        self._request = shared(self, ScoreRequest)
+        if isinstance(file := self.thresholds, str | Path):
             chosen = load_thresholds(file)
             self._request["thresholds"] = chosen.thresholds
             for sentence in chosen.warnings:
                 _log.warning("%s: %s", file, sentence)
-        halflife = options.get("error_halflife", ERROR_HALFLIFE)
+        halflife = self.error_halflife
         if halflife is not None and halflife < 1:
             raise ArgumentError("error_halflife", f"found {halflife}, wanted at least 1, or None")
-        self._sure = options.get("evidence") or EvidenceOptions(), halflife
-        self._patience = options.get("patience", _PATIENCE_S)
-        self._timeout = options.get("timeout", 3600.0)
-        self._queue: queue.Queue[list[_EpochTask]] = queue.Queue(options.get("backlog", 8))
+        self._queue: queue.Queue[list[_EpochTask]] = queue.Queue(self.backlog)
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
         self._away: AcpcError | None = None
@@ -207,10 +205,10 @@ class EpochScorer:
         Returns False where the epoch was rejected because the backlog is full or the scorer is
         closed; it arrives with an error then. ``step`` is kept for the caller.
         """
-        asked, halflife = self._sure
-        request = {**self._request, "evidence": at_epoch(asked, epoch, halflife)}
+        sure = at_epoch(self.evidence or EvidenceOptions(), epoch, self.error_halflife)
+        request = {**self._request, "evidence": sure}
         of = epoch, step, CheckpointRef.of(checkpoint)
-        tasks = [_EpochTask(EpochScore(*of, shift), request) for shift in self._shifts]
+        tasks = [_EpochTask(EpochScore(*of, shift), request) for shift in self._each]
         if self._stop.is_set():
             self._hand_out(tasks, FailedPrecondition("the scorer is closed"))
             return False
@@ -263,7 +261,7 @@ class EpochScorer:
 
     def _score(self, tasks: Sequence[_EpochTask]) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
-        link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
+        link = Link(self._client, patience=self.patience, timeout=self.timeout, stop=self._stop)
         campaign = Campaign(self._client, link, tasks, Options(), on_update=self._update)
         try:
             campaign.run()

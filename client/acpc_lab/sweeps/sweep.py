@@ -20,7 +20,6 @@ from acpc_lab.campaigns import (
     OnUpdate,
     Options,
     Task,
-    check_options,
 )
 from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan
 from acpc_lab.sweeps.plan import Planner
@@ -149,7 +148,9 @@ class Sweep:
         submitted that could be followed; RunEnded: The server was away for longer than the client
         has patience, the time is over, or ``stop`` was set; what was measured is kept.
         """
-        check_options("a sweep", options, RunOptions)
+        known = RunOptions.__annotations__
+        if unknown := [name for name in options if name not in known]:
+            raise TypeError(f"a sweep takes no {', '.join(unknown)}; known: {', '.join(known)}")
         submit, follow = options.get("submit", True), options.get("follow", True)
         limit = (options.get("concurrency") or self.spec.concurrency) if submit and follow else None
         how = Options(limit, self.spec.retries, submit, follow)
