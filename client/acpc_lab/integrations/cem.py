@@ -288,7 +288,7 @@ class CemCertificates:
         """Asks about one environment; raises AcpcError where ``on_error`` is "raise"."""
         begun = time.perf_counter()
         if isinstance(session, AcpcError):
-            return IterationCertificate.missing(step, 0.0, session)
+            return IterationCertificate(step, error=session)
         try:
             infeasible = np.isposinf(costs) if self.constrained else None
             answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
@@ -302,7 +302,7 @@ class CemCertificates:
         except AcpcError as error:
             if self.on_error == "raise":
                 raise
-            return IterationCertificate.missing(step, time.perf_counter() - begun, error)
+            return IterationCertificate(step, seconds=time.perf_counter() - begun, error=error)
 
     def _check(self, count: int) -> None:
         """Rejects sessions that certify other sets than a solver of so many elites goes on with."""

@@ -28,18 +28,13 @@ class IterationCertificate(Record):
     """
 
     step: int
-    certified: bool
-    margin: float | None
-    same_selection: bool
-    cost_gap: float | None
-    seconds: float
-    certificate: PoolCertificate | None
-    error: AcpcError | None
-
-    @staticmethod
-    def missing(step: int, seconds: float, error: AcpcError) -> IterationCertificate:
-        """One without an answer."""
-        return IterationCertificate(step, False, None, False, None, seconds, None, error)
+    certified: bool = False
+    margin: float | None = None
+    same_selection: bool = False
+    cost_gap: float | None = None
+    seconds: float = 0.0
+    certificate: PoolCertificate | None = None
+    error: AcpcError | None = None
 
 
 def judged(
@@ -74,4 +69,4 @@ def judged(
     gap = float(np.abs(costs[feasible] - clean).max() / (np.abs(clean).max() or 1.0))
     margin = min((certificate.margin for certificate in found), default=None)
     certified = proven and same and math.isfinite(gap)
-    return IterationCertificate(step, certified, margin, same, gap, seconds, answer, None)
+    return IterationCertificate(step, certified, margin, same, gap, seconds, answer)
