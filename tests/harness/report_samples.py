@@ -244,23 +244,22 @@ def kept_sweep(folder: Path) -> Path:
         for level in (0, 0.02, 0.04, 0.08)
     ]
     disk = SweepFolder(folder)
-    journal = disk.journal
     document = {
         "name": "by noise",
         "checkpoints": ["noise-{noise}"],
         "anchors": {"dataset": "two-room.h5", "task": "two-room.yaml"},
         "shifts": ["blur:15"],
     }
-    with journal.writing():
+    with disk.writing():
         disk.write_plan(SweepPlan("by noise", "What it is about.", document, tuple(cells)))
+        failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
+        entries = {cells[2].id: failed}
         for index, push in ((0, 2.0), (1, 0.5)):
             cell = cells[index]
             subject = side(cell.checkpoint.name, push, 2.0)
             disk.save(cell, judged(subject, side("noise-0", 2.0, 2.0)))
-            journal.note(cell.id, Entry(TaskState.SUCCEEDED, 1, f"operations/{index}"))
-        failed = Entry(TaskState.FAILED, 1, "operations/2", "NOT_FOUND", "no checkpoint")
-        journal.note(cells[2].id, failed)
-        journal.write()
+            entries[cell.id] = Entry(TaskState.SUCCEEDED, 1, f"operations/{index}")
+        disk.write_entries(entries)
     return folder
 
 

@@ -1,10 +1,11 @@
-"""Submits tasks as jobs, follows them, resumes them after any interruption, and keeps a journal.
+"""Submits tasks as jobs, follows them, and resumes them after any interruption.
 
 A sweep's cells, a study's checkpoints and a training callback's epochs are such tasks.
 """
 
 from acpc_lab.campaigns.campaign import (
     ENDED_BADLY,
+    POLL_S,
     Campaign,
     CampaignProgress,
     Link,
@@ -14,11 +15,10 @@ from acpc_lab.campaigns.campaign import (
     Stopped,
     T,
     Task,
-    check_options,
 )
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
+from acpc_lab.campaigns.states import Entry, TaskState, counted
 
 __all__ = [
-    "Campaign", "CampaignProgress", "Entry", "Journal", "Link", "Options", "OutOfTime", "Stopped",
-    "Task", "TaskState", "check_options", "counted",
+    "Campaign", "CampaignProgress", "Entry", "Link", "Options", "OutOfTime", "Stopped", "Task",
+    "TaskState", "counted",
 ]  # fmt: skip

@@ -5,14 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from acpc_client import AcpcClient, JobState, Operation, Progress, errors
 from acpc_client.errors import AcpcError, RunEnded
 
-from acpc_lab.campaigns.journal import Entry, Journal, TaskState, counted
+from acpc_lab.campaigns.states import Entry, TaskState, counted
 
 _LOOKS = 12  # at jobs, in a turn
 # Seconds between two looks at a server; other waits of a run are multiples of it.
@@ -34,39 +34,33 @@ class Stopped(RunEnded, errors.Cancelled):
     """Somebody asked the run to stop."""
 
 
-def check_options(call: str, given: Iterable[str], known: type) -> None:
-    """Raises TypeError, which lists the options there are, when ``call`` is given another one."""
-    options = known.__annotations__
-    if unknown := [name for name in given if name not in options]:
-        raise TypeError(f"{call} takes no {', '.join(unknown)}; known: {', '.join(options)}")
-
-
+@dataclass(eq=False)
 class Link:
     """Sends calls that outlast an absence of their server, within the bounds of a run.
 
-    Args:
+    Attributes:
         client: Decides by its patience how long.
         patience: Seconds that the server may be away at a stretch; None: the client's.
         timeout: Seconds for the whole run; None: no bound.
         stop: Ends every wait when set.
         on_away: Called with the reason why the server is away, and with None once it is back.
-        poll: Seconds between two looks at the server; None: ``POLL_S``.
+        poll: Seconds between two looks at the server.
     """
 
-    def __init__(
-        self,
-        client: AcpcClient,
-        *,
-        patience: float | None = None,
-        timeout: float | None = None,
-        stop: threading.Event | None = None,
-        on_away: Callable[[AcpcError | None], object] = lambda _: None,
-        poll: float | None = None,
-    ) -> None:
-        self.on_away, self.poll = on_away, POLL_S if poll is None else poll
-        self._absence = client.absence(patience, lambda away: self.on_away(away))  # noqa: PLW0108
-        self._timeout, self._begun = timeout, time.monotonic()
-        self._stop = stop or threading.Event()
+    client: AcpcClient
+    _: KW_ONLY
+    patience: float | None = None
+    timeout: float | None = None
+    stop: threading.Event | None = None
+    on_away: Callable[[AcpcError | None], object] = lambda _: None
+    poll: float = POLL_S
+
+    def __post_init__(self) -> None:
+        self._absence = self.client.absence(self.patience, self._tell)
+        self._begun, self._stopped = time.monotonic(), self.stop or threading.Event()
+
+    def _tell(self, away: AcpcError | None) -> None:
+        self.on_away(away)  # a campaign's own, later
 
     def ask(self, call: Callable[[], Answer], *, raise_busy: bool = False) -> Answer:
         """Returns what ``call`` does, as soon as the server answers.
@@ -88,20 +82,20 @@ class Link:
 
     def sleep(self, seconds: float) -> None:
         """Waits, but not past the end of the run."""
-        self._stop.wait(min(seconds, max(0.0, self._left())))
+        self._stopped.wait(min(seconds, max(0.0, self._left())))
 
     def check(self) -> None:
         """Raises ``RunEnded`` once the time is over, or somebody asked to stop."""
-        if self._stop.is_set():
+        if self._stopped.is_set():
             raise Stopped("the run was asked to stop; jobs that the server has go on")
         if self._left() <= 0:
             raise OutOfTime(
-                f"the run was not done after {self._timeout:g} s; jobs that the server has go "
+                f"the run was not done after {self.timeout:g} s; jobs that the server has go "
                 "on, and the next run goes on from here"
             )
 
     def _left(self) -> float:
-        end = float("inf") if self._timeout is None else self._begun + self._timeout
+        end = float("inf") if self.timeout is None else self._begun + self.timeout
         return end - time.monotonic()
 
 
@@ -109,9 +103,9 @@ class Task(ABC):
     """A job to run on a server, and how far it is: a sweep's cell, a study's checkpoint, an epoch.
 
     Attributes:
-        id: Names it in the journal.
+        id: Names it among the entries.
         title: Names it for people.
-        entry: What a journal holds of it.
+        entry: What is kept of it.
         progress: How far its job is; None: not known.
         problem: Why it failed, or why it waits.
         failures: How often its jobs, and looks at them, have failed in this run.
@@ -204,54 +198,60 @@ class Options:
     follow: bool = True
 
 
+@dataclass(eq=False)
 class Campaign(Generic[T]):
-    """One run over tasks, whose states go to a journal where there is one.
+    """One run over tasks.
 
     Attributes:
         client: The server.
         tasks: Every task as it is now.
+        entries: What is kept of these by their id, and of what an earlier run had besides.
+        keep: Called once a turn, where any entry has moved, with all of them.
     """
 
-    def __init__(
-        self,
-        client: AcpcClient,
-        link: Link,
-        tasks: Iterable[T],
-        options: Options,
-        journal: Journal | None = None,
-        on_update: OnUpdate[T] = lambda _: None,
-    ) -> None:
-        self.client, self._link, self._options = client, link, options
-        self._journal, self._on_update = journal, on_update
-        self._entries = {} if journal is None else journal.entries()
+    client: AcpcClient
+    link: Link
+    tasks: Sequence[T]
+    options: Options
+    on_update: OnUpdate[T] = lambda _: None
+    entries: dict[str, Entry] = field(default_factory=dict)
+    keep: Callable[[Mapping[str, Entry]], object] = lambda _: None
+
+    def __post_init__(self) -> None:
+        self._moved = False
         self._away: AcpcError | None = None
         self._busy_until, self._next_look = 0.0, 0
-        self.tasks = [self._resumed(task) for task in tasks]
+        self.tasks = [self._resumed(task) for task in self.tasks]
         self._begun = time.monotonic(), sum(task.share for task in self.tasks)
-        link.on_away = self._set_away
+        self.link.on_away = self._set_away
 
     def run(self) -> None:
         """Runs until every task is done, or as far as the options go.
 
         Raises RunEnded: The server stayed away, the time is over, or somebody asked to stop;
-        OSError: The journal cannot be written.
+        OSError: What is kept cannot be written.
         """
         self._tell(*self.tasks)
         try:
             while self.turn():
-                self._write()
-                self._link.sleep(self._link.poll)
-                self._link.check()
+                self.write()
+                self.link.sleep(self.link.poll)
+                self.link.check()
         finally:
-            self._write()
+            self.write()
+
+    def write(self) -> None:
+        """Hands on what is to be kept, where any of it has moved."""
+        if self._moved:
+            self.keep(self.entries)
+            self._moved = False
 
     def turn(self) -> bool:
         """Submits, and looks at some jobs; returns whether anything is left to do.
 
-        What has moved is not in the journal's file before its ``write``. Raises RunEnded: As for
-        ``run``.
+        What has moved is not kept before ``write``. Raises RunEnded: As for ``run``.
         """
-        how = self._options
+        how = self.options
         if how.submit:
             self._submit()
         flying = self._in_flight()
@@ -268,15 +268,15 @@ class Campaign(Generic[T]):
     def add(self, tasks: Iterable[T]) -> None:
         """Takes more tasks into the run, behind those it has."""
         new = [self._resumed(task) for task in tasks]
-        self.tasks += new
+        self.tasks = [*self.tasks, *new]
         self._tell(*new)
 
     def _resumed(self, task: T) -> T:
         """Sets from where the run goes on with a task; a failed one is given another attempt."""
-        entry = self._entries.get(task.id, Entry())
+        entry = self.entries.get(task.id, Entry())
         if entry.state is TaskState.SUCCEEDED and not task.kept:
             entry = entry.without_answer()  # which the server may still have
-        elif entry.state in ENDED_BADLY and self._options.submit:
+        elif entry.state in ENDED_BADLY and self.options.submit:
             entry = replace(entry, state=TaskState.PENDING)
         task.entry, task.failures, task.not_before = entry, 0, 0.0
         task.progress = task.problem = None
@@ -286,7 +286,7 @@ class Campaign(Generic[T]):
         return [task for task in self.tasks if task.state.in_flight]
 
     def _submit(self) -> None:
-        flying, limit = len(self._in_flight()), self._options.concurrency
+        flying, limit = len(self._in_flight()), self.options.concurrency
         for task in self.tasks:
             now = time.monotonic()
             if self._busy_until > now or (limit is not None and flying >= limit):
@@ -299,7 +299,7 @@ class Campaign(Generic[T]):
     def _send(self, task: T) -> None:
         attempt = task.entry.attempt + 1
         try:
-            operation = self._link.ask(lambda: task.submit(self.client, attempt), raise_busy=True)
+            operation = self.link.ask(lambda: task.submit(self.client, attempt), raise_busy=True)
         except RunEnded:
             raise
         except AcpcError as error:
@@ -314,14 +314,14 @@ class Campaign(Generic[T]):
 
     def _look(self, task: T) -> None:
         try:
-            operation = self._link.ask(lambda: self.client.operations.get(task.entry.operation))
+            operation = self.link.ask(lambda: self.client.operations.get(task.entry.operation))
         except errors.NotFound:  # it is submitted again under the same id
             self._set(task, Entry(TaskState.PENDING, task.entry.attempt - 1), progress=None)
         except RunEnded:
             raise
         except AcpcError as error:  # its job may well go on: there is no other one yet
             failures, entry = task.failures + 1, task.entry
-            if failures > self._options.retries:
+            if failures > self.options.retries:
                 entry = entry.ended(TaskState.FAILED, error)
             self._set(task, entry, problem=error, failures=failures)
         else:
@@ -338,7 +338,7 @@ class Campaign(Generic[T]):
         except AcpcError as error:
             cancelled = operation.state is JobState.CANCELLED
             again = errors.passing(error) or isinstance(error, _WORTH_ANOTHER_JOB)
-            again = again and self._options.submit and not task.entry.cancel_asked
+            again = again and self.options.submit and not task.entry.cancel_asked
             self._fail(task, TaskState.CANCELLED if cancelled else TaskState.FAILED, error, again)
         else:
             self._set(task, task.entry.ended(TaskState.SUCCEEDED), problem=None)
@@ -346,26 +346,21 @@ class Campaign(Generic[T]):
     def _fail(self, task: T, state: TaskState, error: AcpcError, again: bool) -> None:
         """Takes an error of a job or of its submission; waits for another attempt, or gives up."""
         failures, not_before = task.failures + again, 0.0
-        if again and failures <= self._options.retries:
-            backoff = min(_MAX_BACKOFF_S, self._link.poll * 2.0**failures)
+        if again and failures <= self.options.retries:
+            backoff = min(_MAX_BACKOFF_S, self.link.poll * 2.0**failures)
             not_before = time.monotonic() + max(backoff, error.retry_after or 0.0)
         state = TaskState.WAITING if not_before else TaskState.FAILED if again else state
         changes = {"problem": error, "failures": failures, "not_before": not_before}
         self._set(task, task.entry.ended(state, error), **changes)
 
     def _set(self, task: T, entry: Entry, **changes: Any) -> None:  # noqa: ANN401
-        """Changes a task, keeps in the journal what is new of it, and tells it."""
-        moved = entry != task.entry
-        if moved and self._journal is not None:
-            self._journal.note(task.id, entry)
+        """Changes a task, and tells what is new of it."""
+        if moved := entry != task.entry:
+            self.entries[task.id], self._moved = entry, True
         if moved or any(getattr(task, name) != value for name, value in changes.items()):
             task.entry = entry
             vars(task).update(changes)
             self._tell(task)
-
-    def _write(self) -> None:
-        if self._journal is not None:
-            self._journal.write()
 
     def _set_away(self, error: AcpcError | None) -> None:
         self._away = error
@@ -376,4 +371,4 @@ class Campaign(Generic[T]):
         elapsed, done = time.monotonic() - begun, sum(task.share for task in tasks)
         rate = (done - at_first) / elapsed if done > at_first and elapsed > 0 else None
         left = rate and max(0.0, len(tasks) - done) / rate
-        self._on_update(CampaignProgress(tasks, changed, rate, left, self._away))
+        self.on_update(CampaignProgress(tasks, changed, rate, left, self._away))

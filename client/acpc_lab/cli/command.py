@@ -62,14 +62,22 @@ def reported() -> Iterator[None]:
         raise typer.Exit(Exit.ERROR) from error
 
 
-class Group(CommandGroup):
-    """A group of commands."""
+class _PlainFlags:
+    """Leaves out that a flag is a truth value, which newer releases of typer write."""
 
     def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own
-        return _plain_flags(super().get_params(ctx))
+        params: list[Any] = super().get_params(ctx)  # type: ignore[misc]
+        for param in params:
+            if getattr(param, "is_flag", False) and param.metavar is None:
+                param.metavar = ""
+        return params
 
 
-class Command(TyperCommand):
+class Group(_PlainFlags, CommandGroup):
+    """A group of commands."""
+
+
+class Command(_PlainFlags, TyperCommand):
     """Runs the dataclass that typer makes of the options.
 
     A command's own options come first in the help, then those of its bases in their order. The
@@ -92,11 +100,10 @@ class Command(TyperCommand):
 
     def invoke(self, ctx: Any) -> Any:  # noqa: ANN401 - click's own
         command = super().invoke(ctx)
+        render.FORM.set(getattr(command, "form", render.Format.TABLE))
+        render.QUIET.set(getattr(command, "quiet", False))
         with reported():
             return ctx.invoke(command)
-
-    def get_params(self, ctx: Any) -> list[Any]:  # noqa: ANN401 - click's own
-        return _plain_flags(super().get_params(ctx))
 
     def format_help(self, ctx: Any, formatter: Any) -> None:  # noqa: ANN401 - click's own
         super().format_help(ctx, formatter)
@@ -107,14 +114,6 @@ class Command(TyperCommand):
                 text = f"{name}: {in_words(record, field)}"
                 typer.echo(textwrap.fill(text, width, initial_indent=" ", subsequent_indent="   "))
             typer.echo()
-
-
-def _plain_flags(params: list[Any]) -> list[Any]:
-    """Leaves out that a flag is a truth value, which newer releases of typer write."""
-    for param in params:
-        if getattr(param, "is_flag", False) and param.metavar is None:
-            param.metavar = ""
-    return params
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)

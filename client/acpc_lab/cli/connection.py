@@ -141,13 +141,6 @@ class Server(Options):
         return left_soon(self.client(on_away=render.presence))
 
 
-def _columns(current: str) -> list[Quantity]:
-    """What is shown of a profile; all but which there are, and where, with ``-o wide``."""
-    used = Quantity("in use", lambda row: row["profile"] == current)
-    more = (Quantity(key, key, wide=key != "target") for key in KEYS)
-    return [Quantity("profile", "profile"), used, *more]
-
-
 class Config(Printed):
     """Keeps connections as profiles: which server, and how to get in.
 
@@ -177,7 +170,9 @@ class Config(Printed):
         current, held = _read()
         if self.action == "list":
             rows = [{"profile": name, **profile} for name, profile in sorted(held.items())]
-            render.listing(rows, _columns(current), dict)
+            used = Quantity("in use", lambda row: row["profile"] == current)
+            more = (Quantity(key, key, wide=key != "target") for key in KEYS)
+            render.listing(rows, [Quantity("profile", "profile"), used, *more], dict)
             return
         name = self.profile or current or "default"
         for word in self.words or ():

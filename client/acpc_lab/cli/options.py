@@ -1,7 +1,6 @@
 """Options that commands share, and what a command does at Ctrl-C."""
 
 import _thread
-import enum
 import re
 import signal
 import threading
@@ -19,18 +18,11 @@ from acpc_client.errors import ArgumentError
 
 from acpc_lab.cli import render
 from acpc_lab.cli.command import Exit, Options, given, sets
-from acpc_lab.cli.render import FORM, QUIET, Format, kept
-from acpc_lab.evidence import Correction
+from acpc_lab.cli.render import Format
+from acpc_lab.evidence import Correction, Gate
 from acpc_lab.tables import FORMATS
 
 _AGAIN_S = 1.0
-
-
-class Gate(enum.StrEnum):
-    """Which verdict decides an exit code: of the numbers as they are, or the confident one."""
-
-    POINT = "point"
-    CONFIDENT = "confident"
 
 
 CorrectionOption = Annotated[
@@ -53,7 +45,7 @@ class Printed(Options):
         form: table; wide: with every column and row; json; csv.
     """
 
-    form: Annotated[Format, typer.Option("--output", "-o", callback=kept(FORM))] = Format.TABLE
+    form: Annotated[Format, typer.Option("--output", "-o")] = Format.TABLE
 
     @property
     def json(self) -> bool:
@@ -67,7 +59,7 @@ class Followed(Printed):
         quiet: Only the result and errors.
     """
 
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", callback=kept(QUIET))] = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q")] = False
 
 
 @contextmanager

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import enum
 import json
 import shutil
@@ -11,14 +10,14 @@ import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from itertools import compress
-from typing import Any, TypeVar
+from typing import Any
 
 from acpc.console import escaped
 from acpc.contract import NUMBERS, Record, Tabular, cell, text_table
 from acpc_client import DatasetAnchors, Operation, Perturbation, Receipt, Result, Score, StudyResult
 from acpc_client.errors import AcpcError
 
-from acpc_lab.tables import Quantity
+from acpc_lab.tables import Quantity, csv_of
 
 DIGITS = 12
 """Digits of a digest that name it as well as all of them."""
@@ -33,21 +32,10 @@ class Format(enum.StrEnum):
     CSV = "csv"
 
 
-T = TypeVar("T")
 FORM = ContextVar("form", default=Format.TABLE)
 """How this command prints tables; beside CSV, sentences go to stderr."""
 QUIET = ContextVar("quiet", default=False)
 """Whether this command prints its result and errors alone."""
-
-
-def kept(variable: ContextVar[T]) -> Callable[[T], T]:
-    """The callback of an option that keeps its value in a variable."""
-
-    def keep(value: T) -> T:
-        variable.set(value)
-        return value
-
-    return keep
 
 
 def line(text: str) -> None:
@@ -121,8 +109,7 @@ def table(columns: Mapping[str, Iterable[object]]) -> None:
     """A table on stdout, of columns by their headings."""
     cells = {name: [escaped(cell(value)) for value in held] for name, held in columns.items()}
     if FORM.get() is Format.CSV:
-        writer = csv.writer(sys.stdout, lineterminator="\n")
-        writer.writerows([cells, *zip(*cells.values(), strict=True)])
+        sys.stdout.write(csv_of(cells))
     else:
         shown = {name: [text.replace("\n", " ") for text in held] for name, held in cells.items()}
         most = max(map(len, shown.values()), default=0)

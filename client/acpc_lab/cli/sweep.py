@@ -122,7 +122,7 @@ class Run(Followed, _File):
         for sentence in results.inconsistencies:
             render.problem(sentence)
         render.notes((*results.rounding_notes, *results.reference_notes))
-        gate = None if self.no_gate else self.gate or Gate(sweep.spec.gate)
+        gate = None if self.no_gate else self.gate or sweep.spec.gate
         named = [(item.cell.title, item) for item in results]
         if gate and all(item.is_reference and item.score for item in results):
             settle("acpc sweep", [Case(x, Outcome.PASSED, REFERENCE) for x, _ in named], self.junit)

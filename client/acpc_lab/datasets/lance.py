@@ -9,9 +9,7 @@ from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import load_optional
 from acpc.datasets import LANCE_SUFFIX, MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
-from acpc.extras import install_line
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.extras import load
@@ -34,7 +32,7 @@ class LanceDataset(Dataset):
 
     def __init__(self, path: Path) -> None:
         self.name = path.name
-        lance: Any = load_optional("lance", install_line("lance"))
+        lance: Any = load("lance", "lance")
         self.path = self._table(path)
         try:
             self.rows = lance.dataset(str(self.path))

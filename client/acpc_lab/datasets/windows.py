@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
-from acpc.contract import did_you_mean, load_optional
+from acpc.contract import did_you_mean
 from acpc.datasets import (
     FORMATS,
     MAX_TASK_BYTES,
@@ -27,9 +27,10 @@ from acpc.datasets import (
     recognise,
     unread,
 )
-from acpc.extras import install_line
 from acpc_client import AnchorArrays, DatasetAnchors, Reading
 from acpc_client.errors import ArgumentError, FailedPrecondition
+
+from acpc_lab.extras import load
 
 OnRead = Callable[[int, int], object]
 
@@ -142,8 +143,8 @@ def open_dataset(path: Path, format: str = "") -> AbstractContextManager[Dataset
     if not format and not (format := recognise(path)):
         raise FailedPrecondition(f"dataset {unread(path.name)}", reason="DATASET_FORMAT")
     if format == "hdf5":
-        load_optional("hdf5plugin", install_line("hdf5"))
-        hdf5: Any = load_optional("acpc.datasets.hdf5", install_line("hdf5"))
+        load("hdf5plugin", "hdf5")
+        hdf5: Any = load("acpc.datasets.hdf5", "hdf5")
         return hdf5.Hdf5Dataset.open(path, path.name)  # type: ignore[no-any-return]
     if format == "lance":
         from acpc_lab.datasets.lance import LanceDataset  # noqa: PLC0415 - loads the library

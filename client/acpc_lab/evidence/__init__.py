@@ -5,6 +5,7 @@ from acpc_lab.evidence.family import (
     ERROR_HALFLIFE,
     Correction,
     Family,
+    Gate,
     Sureness,
     all_hold,
     any_holds,
@@ -14,4 +15,4 @@ from acpc_lab.evidence.family import (
     holm,
     wilson,
 )
-from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limit_numbers, limits
+from acpc_lab.evidence.limits import LimitPoint, SeverityLimit, limits

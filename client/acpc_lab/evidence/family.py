@@ -14,6 +14,13 @@ from statistics import NormalDist
 from acpc_client import Evidence, EvidenceOptions, Outcome
 
 
+class Gate(StrEnum):
+    """Which verdict decides: of the numbers as they are, or the confident one."""
+
+    POINT = "point"
+    CONFIDENT = "confident"
+
+
 class Correction(StrEnum):
     """How p-values of many statements are corrected for their number, named as in R's p.adjust.
 
@@ -135,7 +142,7 @@ class Family:
 
         Where the share of wrong ones is bounded, what is left of them at least, as is expected.
         """
-        errors = self._errors()
+        errors = {1 - cell.sure for cell in self.cells if cell is not None}
         return 1 - (max(errors, default=0.0) if self.method is Correction.NONE else sum(errors))
 
     def each(self) -> list[Sureness]:
@@ -162,14 +169,10 @@ class Family:
         found = [(1.0, 1.0) if cell is None else _p_values(cell) for cell in self.cells]
         return [passed for passed, _ in found], [failed for _, failed in found]
 
-    def _errors(self, group: Sequence[int] | None = None) -> set[float]:
-        """The errors of all cells, or of those at some places."""
-        cells = self.cells if group is None else [self.cells[place] for place in group]
-        return {1 - cell.sure for cell in cells if cell is not None}
-
     def _level(self, group: Sequence[int]) -> float:
         """The smallest error in a group; 0 where nothing is known."""
-        return min(self._errors(group), default=0.0)
+        cells = (self.cells[place] for place in group)
+        return min((1 - cell.sure for cell in cells if cell is not None), default=0.0)
 
     def _judged(
         self,
@@ -188,9 +191,8 @@ class Family:
             p_values = [adjust([of[place] for place in together]) for of in (passed, failed)]
             for place, p_passed, p_failed in zip(together, *p_values, strict=True):
                 own = alone[place]
-                lost = (own is Outcome.PASSED and p_passed > level) or (
-                    own is Outcome.FAILED and p_failed > level
-                )
+                against = {Outcome.PASSED: p_passed, Outcome.FAILED: p_failed}
+                lost = own is not None and against.get(own, 0.0) > level
                 outcome = Outcome.UNDECIDED if lost else own
                 found[place] = Sureness(own, outcome, p_passed, p_failed)
         return found

@@ -168,11 +168,14 @@ class SeverityLimit(Tabular, Record):
         return {"shift": held["shift"], **first, **sure}
 
     @property
+    def reached(self) -> float:
+        """The estimate; where all severities pass, the strongest of them."""
+        return self.points[-1].severity if self.estimate is None else self.estimate
+
+    @property
     def brief(self) -> str:
         """The estimate; at the strongest severity scored, that it holds there."""
-        if self.estimate is None:
-            return f"{self.points[-1].severity:.3g} or more"
-        return f"{self.estimate:.3g}"
+        return f"{self.reached:.3g}" + " or more" * (self.estimate is None)
 
     @property
     def interval(self) -> str:
@@ -183,13 +186,12 @@ class SeverityLimit(Tabular, Record):
 
     def headline(self) -> str:
         """The limit in words."""
-        at, more = self.estimate, f", then breaks by {self.broken_by}"
-        if at is None:
-            at, more = self.points[-1].severity, ", the largest that was scored"
+        more = f"then breaks by {self.broken_by}"
+        more = "the largest that was scored" if self.estimate is None else more
         low, high = ends(self.holds, self.holds if self.breaks is None else self.breaks, ".3g")
         holds = f"it holds up to {low}" if self.holds else "it holds at none of them"
         breaks = "" if self.breaks is None else f" and is broken from {high}"
-        held = f"{self.checkpoint} holds up to {self.unit} {at:.3g}{more}"
+        held = f"{self.checkpoint} holds up to {self.unit} {self.reached:.3g}, {more}"
         return f"{held}; for sure {holds}{breaks}"
 
     def meaning(self) -> str:
@@ -250,19 +252,3 @@ def limits(
             with suppress(FailedPrecondition):
                 found[place] = SeverityLimit.of(points)
     return found
-
-
-def limit_numbers(limit: SeverityLimit | None) -> dict[str, float | str | None]:
-    """Columns of a table: the limit, its interval's ends, and what breaks it.
-
-    A checkpoint that passes at the strongest severity that was scored has that as its limit.
-    """
-    if limit is None:
-        return dict.fromkeys(("limit", "limit_lower", "limit_upper", "limit_broken_by"))
-    at = limit.points[-1].severity if limit.estimate is None else limit.estimate
-    return {
-        "limit": at,
-        "limit_lower": limit.holds,
-        "limit_upper": limit.breaks,
-        "limit_broken_by": limit.broken_by or None,
-    }

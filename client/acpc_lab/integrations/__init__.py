@@ -6,6 +6,8 @@ Lightning trainer, and ``EpochScorer`` into any other training loop.
 
 from typing import TYPE_CHECKING
 
+from acpc.faces import lazy_face
+
 from acpc_lab.integrations.cem import CemCertificates, IterationCertificate
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions
 
@@ -26,13 +28,6 @@ __all__ = [
     "ScoringOptions",
     "ScreenFailed",
 ]
-_OF_LIGHTNING = ("CallbackOptions", "ScoreCheckpointCallback", "ScreenFailed")
-
-
-def __getattr__(name: str) -> object:
-    """Imports what is a callback of Lightning, and Lightning with it, when it is asked for."""
-    if name not in _OF_LIGHTNING:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from acpc_lab.integrations import training  # noqa: PLC0415
-
-    return getattr(training, name)
+# What is a callback of Lightning is imported, and Lightning with it, when it is asked for.
+_OF_LIGHTNING = {"training": "CallbackOptions ScoreCheckpointCallback ScreenFailed"}
+__getattr__, __dir__ = lazy_face(__name__, _OF_LIGHTNING)

@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Any, Literal, TypeVar
 
@@ -76,13 +77,14 @@ def _require_alike(pools: Floats, costs: Floats, elites: Integers, rows: int) ->
         raise ArgumentError("topk_inds", f"wanted indices of {pools.shape[1]} candidates")
 
 
+@dataclass(eq=False, repr=False)
 class CemCertificates:
     """Asks for a certificate at each iteration of a solver, and keeps the answers of one solve.
 
     The environments of a batch are asked about at once, and each answer is that of its environment
     alone.
 
-    Args:
+    Attributes:
         open_session: Makes the session of an environment, by its number among the solver's
             ``n_envs``; called once per environment and solve. ``client.plan(...)`` as it is.
         select: Certify the winner or the elite set; CEM moves with the elite set, predictive
@@ -96,40 +98,31 @@ class CemCertificates:
         constrained: Whether the solver gives infinite costs to candidates whose *actions* break a
             constraint; the server learns which they are. Not for constraints on predictions, which
             a view may change.
-
-    Attributes:
         iterations: Answers by environment, in the order of the solver's steps.
         history: Batches x steps of plain values, as the library's own callbacks keep them.
         rows: What an attached solver was given for each environment of its solve, by key.
     """
 
-    def __init__(
-        self,
-        open_session: Callable[[int], PlanSession],
-        *,
-        select: Literal["top1", "elite"] = "elite",
-        on_error: Literal["raise", "deny"] = "raise",
-        step_seconds: float | None = None,
-        name: str = "acpc",
-        constrained: bool = False,
-    ) -> None:
-        for field, found, known in (
-            ("select", select, ("top1", "elite")), ("on_error", on_error, ("raise", "deny")),
-        ):  # fmt: skip
-            if found not in known:
-                raise ArgumentError(field, f"found {found!r}, wanted {' or '.join(known)}")
-        self._open_session = open_session
-        self._select = select
-        self._on_error = on_error
-        if step_seconds is not None and not step_seconds > 0:
-            raise ArgumentError("step_seconds", f"found {step_seconds}, wanted seconds above 0")
-        self._step_seconds = step_seconds
+    open_session: Callable[[int], PlanSession]
+    _: KW_ONLY
+    select: Literal["top1", "elite"] = "elite"
+    on_error: Literal["raise", "deny"] = "raise"
+    step_seconds: float | None = None
+    name: str = "acpc"
+    constrained: bool = False
+    iterations: dict[int, list[IterationCertificate]] = field(default_factory=dict, init=False)
+    history: list[list[dict[str, Any]]] = field(default_factory=list, init=False)
+    rows: dict[int, dict[str, Any]] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        for name, known in (("select", ("top1", "elite")), ("on_error", ("raise", "deny"))):
+            if (found := getattr(self, name)) not in known:
+                raise ArgumentError(name, f"found {found!r}, wanted {' or '.join(known)}")
+        if self.step_seconds is not None and not self.step_seconds > 0:
+            wanted = f"found {self.step_seconds}, wanted seconds above 0"
+            raise ArgumentError("step_seconds", wanted)
+        self.output_key = self.name
         self._step_ends = math.inf
-        self.output_key = name
-        self._constrained = constrained
-        self.iterations: dict[int, list[IterationCertificate]] = {}
-        self.history: list[list[dict[str, Any]]] = []
-        self.rows: dict[int, dict[str, Any]] = {}
         self._sessions: list[PlanSession | AcpcError] = []
         self._environments: Sequence[int] | None = None
         self._solving: Any = None
@@ -229,7 +222,7 @@ class CemCertificates:
         "raise", the candidates cannot be sent, as after a single elite, whose spread is NaN, or the
         server rejected or could not do it.
         """
-        self._step_ends = time.monotonic() + (self._step_seconds or math.inf)
+        self._step_ends = time.monotonic() + (self.step_seconds or math.inf)
         pools, solver_costs, elites = floats(candidates), floats(costs), integers(topk_inds)
         try:
             _require_alike(pools, solver_costs, elites, len(self._sessions) or len(pools))
@@ -256,10 +249,10 @@ class CemCertificates:
     def _open(self, rows: int) -> None:
         """Makes the sessions of a batch, in their order, and enters them at once."""
         envs = [self._environment(row) for row in range(rows)]
-        made = [_or_error(partial(self._open_session, env)) for env in envs]
+        made = [_or_error(partial(self.open_session, env)) for env in envs]
         self._sessions = self._together(self._entered, made)
         for session in self._sessions:
-            if isinstance(session, AcpcError) and self._on_error == "raise":
+            if isinstance(session, AcpcError) and self.on_error == "raise":
                 raise session
 
     def _entered(self, session: PlanSession | AcpcError) -> PlanSession | AcpcError:
@@ -280,7 +273,7 @@ class CemCertificates:
         """Seconds that are left of the iteration; DeadlineExceeded: none."""
         left = self._step_ends - time.monotonic()
         if left <= 0:
-            spent = f"the iteration has spent its {self._step_seconds:g} s"
+            spent = f"the iteration has spent its {self.step_seconds:g} s"
             raise DeadlineExceeded(spent, reason=SPENT)
         return left if math.isfinite(left) else None
 
@@ -295,27 +288,27 @@ class CemCertificates:
         """Asks about one environment; raises AcpcError where ``on_error`` is "raise"."""
         begun = time.perf_counter()
         if isinstance(session, AcpcError):
-            return IterationCertificate.missing(step, 0.0, session)
+            return IterationCertificate(step, error=session)
         try:
-            infeasible = np.isposinf(costs) if self._constrained else None
+            infeasible = np.isposinf(costs) if self.constrained else None
             answer = session.certify(pool, infeasible=infeasible, timeout=self._left())
             seconds = time.perf_counter() - begun
-            if self._select == "top1":
+            if self.select == "top1":
                 return judged(step, seconds, answer, pool, costs, elites[:0], 0, True)
             mean = getattr(self._solving, "return_mean", True)
             planned = not mean and step == self._solving.n_steps - 1  # its winner is the plan
             kept = session.kept_elites
             return judged(step, seconds, answer, pool, costs, elites, kept, planned)
         except AcpcError as error:
-            if self._on_error == "raise":
+            if self.on_error == "raise":
                 raise
-            return IterationCertificate.missing(step, time.perf_counter() - begun, error)
+            return IterationCertificate(step, seconds=time.perf_counter() - begun, error=error)
 
     def _check(self, count: int) -> None:
         """Rejects sessions that certify other sets than a solver of so many elites goes on with."""
         kept = getattr(self._solving, "n_elite_keep", None)
         for session in self._sessions:
-            if self._select != "elite" or not isinstance(session, PlanSession):
+            if self.select != "elite" or not isinstance(session, PlanSession):
                 continue
             if session.elite_count != count:
                 wanted = f"found {session.elite_count}, wanted the solver's topk {count}"

@@ -26,8 +26,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import Any, Self
 
+from acpc.contract import shared
 from acpc_client import (
     Access,
     AcpcClient,
@@ -42,6 +43,8 @@ from acpc_client import (
     ScoreProtocol,
     ScoreRequest,
     Thresholds,
+    Tls,
+    Token,
     UntilDecided,
     load_thresholds,
 )
@@ -54,46 +57,48 @@ from acpc_client.errors import (
     Unknown,
 )
 
-from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, Task, check_options
+from acpc_lab.campaigns import Campaign, CampaignProgress, Link, Options, Task
 from acpc_lab.evidence import ERROR_HALFLIFE, at_epoch
 
 _POLL_S = 0.5
 _log = logging.getLogger("acpc_lab")
-# Nobody watches a training run: its server may be starting still.
-_PATIENCE_S = 600.0
 # A call on a client that is not ours ends by itself.
 _JOIN_S = 5.0
 
 
-class ScoringOptions(Access, total=False):
-    """Options of scoring epochs; defaults in brackets.
+@dataclass(eq=False, repr=False, kw_only=True)
+class ScoringOptions:
+    """Options of scoring epochs.
 
     ``tls``, ``token`` and ``insecure`` are those of ``Access``, where ``server`` is no client.
 
     Attributes:
-        reference: The unaugmented checkpoint of the same task, run and family [none].
-        protocol: How IR and SR are measured [the paper's protocol].
-        thresholds: Numbers, or a file of ``acpc study run thresholds --out`` [0.30 and 0.95].
-        numeric_mode: Arithmetic of the network [the server's].
-        evidence: How sure verdicts are made to be, over all epochs together [95 %].
+        reference: The unaugmented checkpoint of the same task, run and family.
+        protocol: How IR and SR are measured; None: the paper's protocol.
+        thresholds: Numbers, or a file of ``acpc study run thresholds --out``; None: 0.30 and 0.95.
+        numeric_mode: Arithmetic of the network.
+        evidence: How sure verdicts are made to be, over all epochs together; None: 95 %.
         error_halflife: Epochs over which half of the error of a confident verdict is spent, so that
-            all together err no more often than one; None: each is judged as if alone [100].
-        until_decided: Measures more and more anchors until a verdict is certain [all anchors].
-        backlog: Epochs that may wait to be scored; further ones are rejected [8].
-        patience: Seconds the server may be away at a stretch before an epoch is given up [600].
-        timeout: Seconds one epoch may take [3600].
+            all together err no more often than one; None: each is judged as if alone.
+        until_decided: Measures more and more anchors until a verdict is certain; None: all anchors.
+        backlog: Epochs that may wait to be scored; further ones are rejected.
+        patience: Seconds the server may be away at a stretch before an epoch is given up.
+        timeout: Seconds one epoch may take.
     """
 
-    reference: str | CheckpointRef | None
-    protocol: ScoreProtocol | None
-    thresholds: Thresholds | str | Path | None
-    numeric_mode: NumericMode
-    evidence: EvidenceOptions | None
-    error_halflife: int | None
-    until_decided: UntilDecided | None
-    backlog: int
-    patience: float
-    timeout: float
+    reference: str | CheckpointRef | None = None
+    protocol: ScoreProtocol | None = None
+    thresholds: Thresholds | str | Path | None = None
+    numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
+    evidence: EvidenceOptions | None = None
+    error_halflife: int | None = ERROR_HALFLIFE
+    until_decided: UntilDecided | None = None
+    backlog: int = 8
+    patience: float = 600.0  # nobody watches a training run: its server may be starting still
+    timeout: float = 3600.0
+    tls: Tls | None = None
+    token: Token | None = None
+    insecure: bool = False
 
 
 @dataclass(frozen=True)
@@ -111,9 +116,9 @@ class EpochScore:
     step: int
     checkpoint: CheckpointRef
     shift: Perturbation
-    operation: str
-    score: Score | None
-    error: AcpcError | None
+    operation: str = ""
+    score: Score | None = None
+    error: AcpcError | None = None
 
     @property
     def passed(self) -> bool:
@@ -137,67 +142,58 @@ def in_metric(shift: object) -> str:
 
 
 class _EpochTask(Task):
-    """One epoch under one shift, as a task of a campaign without a journal."""
+    """One epoch under one shift, as a task of a campaign."""
 
     score: Score | None = None
     handed_out = False
 
     def __init__(self, wanted: EpochScore, request: dict[str, Any]) -> None:
         super().__init__(str(uuid.uuid4()), f"epoch {wanted.epoch} under {wanted.shift}")
-        self.wanted, self._request = wanted, request
+        self.wanted = wanted
+        self._request = {**request, "checkpoint": wanted.checkpoint, "shift": wanted.shift}
 
     def submit(self, client: AcpcClient, attempt: int) -> Operation:
-        wanted, name = self.wanted, f"{self.id}-{attempt}"
-        how = {**self._request, "request_id": name, "patience": 0.0}
-        return client.score_checkpoint(
-            checkpoint=wanted.checkpoint, shift=wanted.shift, **how
-        ).submitted
+        asked = {**self._request, "request_id": f"{self.id}-{attempt}", "patience": 0.0}
+        return client.score_checkpoint(**asked).submitted
 
     def keep(self, operation: Operation) -> None:
         self.score = operation.result()
 
 
-class EpochScorer:
+@dataclass(eq=False, repr=False)
+class EpochScorer(ScoringOptions):
     """Submits checkpoints in a thread of its own and hands the scores out as they arrive.
 
     Nothing here raises what a server rejects, or waits for one, except ``drain``.
 
-    Args:
+    Attributes:
         server: ``host:port``, or a client, which stays open.
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
-        **options: See ``ScoringOptions``.
 
     Raises ArgumentError: The file of the thresholds cannot be used; names the field.
     """
 
-    def __init__(
-        self,
-        server: str | AcpcClient,
-        anchors: DatasetAnchors | str,
-        shifts: Perturbation | Sequence[Perturbation],
-        **options: Unpack[ScoringOptions],
-    ) -> None:
-        check_options("EpochScorer", options, ScoringOptions)
+    server: str | AcpcClient
+    anchors: DatasetAnchors | str
+    shifts: Perturbation | Sequence[Perturbation]
+
+    def __post_init__(self) -> None:
+        server = self.server
         self._owned = isinstance(server, str)
-        access: Any = {name: options.get(name) for name in Access.__annotations__}
+        access: Any = {name: getattr(self, name) for name in Access.__annotations__}
         self._client = AcpcClient(server, **access) if isinstance(server, str) else server
-        self._shifts = tuple(shifts) if isinstance(shifts, Sequence) else (shifts,)
-        asked = ScoreRequest.__dataclass_fields__.keys() & options.keys()
-        given = {name: options.get(name) for name in asked}
-        self._request: dict[str, Any] = {"anchors": anchors, **given}
-        if isinstance(file := options.get("thresholds"), str | Path):
+        self._each = tuple(self.shifts) if isinstance(self.shifts, Sequence) else (self.shifts,)
+        self._request = shared(self, ScoreRequest)
+        if isinstance(file := self.thresholds, str | Path):
             chosen = load_thresholds(file)
             self._request["thresholds"] = chosen.thresholds
             for sentence in chosen.warnings:
                 _log.warning("%s: %s", file, sentence)
-        halflife = options.get("error_halflife", ERROR_HALFLIFE)
+        halflife = self.error_halflife
         if halflife is not None and halflife < 1:
             raise ArgumentError("error_halflife", f"found {halflife}, wanted at least 1, or None")
-        self._sure = options.get("evidence") or EvidenceOptions(), halflife
-        self._patience = options.get("patience", _PATIENCE_S)
-        self._timeout = options.get("timeout", 3600.0)
-        self._queue: queue.Queue[list[EpochScore]] = queue.Queue(options.get("backlog", 8))
+        self._queue: queue.Queue[list[_EpochTask]] = queue.Queue(self.backlog)
         self._arrived: deque[EpochScore] = deque()
         self._stop = threading.Event()
         self._away: AcpcError | None = None
@@ -209,15 +205,19 @@ class EpochScorer:
         Returns False where the epoch was rejected because the backlog is full or the scorer is
         closed; it arrives with an error then. ``step`` is kept for the caller.
         """
+        sure = at_epoch(self.evidence or EvidenceOptions(), epoch, self.error_halflife)
+        request = {**self._request, "evidence": sure}
         of = epoch, step, CheckpointRef.of(checkpoint)
-        wanted = [EpochScore(*of, shift, "", None, None) for shift in self._shifts]
+        tasks = [_EpochTask(EpochScore(*of, shift), request) for shift in self._each]
         if self._stop.is_set():
-            return self._give_up(wanted, FailedPrecondition("the scorer is closed"))
+            self._hand_out(tasks, FailedPrecondition("the scorer is closed"))
+            return False
         try:
-            self._queue.put_nowait(wanted)
+            self._queue.put_nowait(tasks)
         except queue.Full:
             waiting = f"{self._queue.maxsize} epochs are waiting for their scores already"
-            return self._give_up(wanted, ResourceExhausted(waiting))
+            self._hand_out(tasks, ResourceExhausted(waiting))
+            return False
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="acpc-epochs", daemon=True)
             self._thread.start()
@@ -251,29 +251,24 @@ class EpochScorer:
     def _work(self) -> None:
         while True:
             try:
-                wanted = self._queue.get(timeout=_POLL_S)
+                tasks = self._queue.get(timeout=_POLL_S)
             except queue.Empty:
                 if self._stop.is_set():
                     return
                 continue
-            self._score(wanted)
+            self._score(tasks)
             self._queue.task_done()
 
-    def _score(self, wanted: Sequence[EpochScore]) -> None:
+    def _score(self, tasks: Sequence[_EpochTask]) -> None:
         """Has one job per shift, and hands each score out as soon as its job ends."""
-        asked, halflife = self._sure
-        tasks = []
-        for item in wanted:
-            request = {**self._request, "evidence": at_epoch(asked, item.epoch, halflife)}
-            tasks.append(_EpochTask(item, request))
-        link = Link(self._client, patience=self._patience, timeout=self._timeout, stop=self._stop)
+        link = Link(self._client, patience=self.patience, timeout=self.timeout, stop=self._stop)
         campaign = Campaign(self._client, link, tasks, Options(), on_update=self._update)
         try:
             campaign.run()
         except RunEnded as error:
-            self._hand_out(campaign.tasks, error)
+            self._hand_out(tasks, error)
         except Exception as error:  # noqa: BLE001 - training must not lose its scorer
-            self._hand_out(campaign.tasks, Unknown(f"{type(error).__name__}: {error}"))
+            self._hand_out(tasks, Unknown(f"{type(error).__name__}: {error}"))
 
     def _update(self, now: CampaignProgress[_EpochTask]) -> None:
         if (now.away is None) != (self._away is None):
@@ -282,7 +277,7 @@ class EpochScorer:
         self._hand_out(now.changed)
 
     def _hand_out(self, tasks: Sequence[_EpochTask], failure: AcpcError | None = None) -> None:
-        """Hands out what is done; after a failure of the campaign, all that is left."""
+        """Hands out what is done; with a failure, all that is left."""
         for task in tasks:
             if task.handed_out or not (task.state.done or failure):
                 continue
@@ -292,8 +287,3 @@ class EpochScorer:
                 task.wanted, operation=task.entry.operation, score=task.score, error=problem
             )
             self._arrived.append(came)
-
-    def _give_up(self, wanted: Sequence[EpochScore], error: AcpcError) -> bool:
-        """Hands out an error in place of each score; returns that they were not taken."""
-        self._arrived.extend(dataclasses.replace(item, error=error) for item in wanted)
-        return False

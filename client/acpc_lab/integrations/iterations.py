@@ -28,18 +28,13 @@ class IterationCertificate(Record):
     """
 
     step: int
-    certified: bool
-    margin: float | None
-    same_selection: bool
-    cost_gap: float | None
-    seconds: float
-    certificate: PoolCertificate | None
-    error: AcpcError | None
-
-    @staticmethod
-    def missing(step: int, seconds: float, error: AcpcError) -> IterationCertificate:
-        """One without an answer."""
-        return IterationCertificate(step, False, None, False, None, seconds, None, error)
+    certified: bool = False
+    margin: float | None = None
+    same_selection: bool = False
+    cost_gap: float | None = None
+    seconds: float = 0.0
+    certificate: PoolCertificate | None = None
+    error: AcpcError | None = None
 
 
 def judged(
@@ -54,17 +49,9 @@ def judged(
 ) -> IterationCertificate:
     """Whether the server chose the same as a solver, and proves that every view does.
 
-    Candidates of equal actions are one choice, whichever was taken.
-
-    Args:
-        step: Iteration of the solver.
-        seconds: How long it waited.
-        answer: The server's.
-        pool: (candidates, H, block width).
-        costs: Of each candidate, as the solver has them.
-        elites: Best first; empty where the solver goes on with its winner alone.
-        kept: How many of them are a set of their own.
-        winner_counts: Whether the solver goes on with its winner.
+    Candidates of equal actions are one choice, whichever was taken. The pool, (candidates, H, block
+    width), has the solver's costs. Its ``elites``, best first, of which so many ``kept`` are a set
+    of their own, are empty where it goes on with its winner alone; ``winner_counts``: or with both.
     """
     rows = pool.reshape(len(pool), -1).astype(np.float32)  # as they are sent
     choices = np.unique(rows, axis=0, return_inverse=True)[1].reshape(-1)
@@ -82,4 +69,4 @@ def judged(
     gap = float(np.abs(costs[feasible] - clean).max() / (np.abs(clean).max() or 1.0))
     margin = min((certificate.margin for certificate in found), default=None)
     certified = proven and same and math.isfinite(gap)
-    return IterationCertificate(step, certified, margin, same, gap, seconds, answer, None)
+    return IterationCertificate(step, certified, margin, same, gap, seconds, answer)

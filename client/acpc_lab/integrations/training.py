@@ -10,18 +10,17 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, Unpack
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
 
-from acpc.contract import cell, curve_of
+from acpc.contract import cell, curve_of, shared
 from acpc_client import AcpcClient, CheckpointRef, DatasetAnchors, Outcome, Perturbation, Score
 from acpc_client.errors import AcpcError, ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import check_options
-from acpc_lab.evidence import limit_numbers, limits
+from acpc_lab.evidence import Gate, limits
 from acpc_lab.integrations.epochs import EpochScore, EpochScorer, ScoringOptions, in_metric
 
 Export = Callable[[Any, Any, int], str | CheckpointRef | None]
-_GATES = ("point", "confident")
 _UNDECIDED = ("continue", "fail")
 _LIBRARIES = ("lightning.pytorch", "pytorch_lightning")
 
@@ -39,38 +38,40 @@ def _callback() -> Any:  # noqa: ANN401 - a class of a library without types
     raise FailedPrecondition("the callback needs lightning: pip install lightning")
 
 
-class CallbackOptions(ScoringOptions, total=False):
-    """Options of the callback, those of ``ScoringOptions`` included; defaults in brackets.
+@dataclass(eq=False, repr=False, kw_only=True)
+class CallbackOptions(ScoringOptions):
+    """Options of the callback, those of ``ScoringOptions`` included.
 
     Attributes:
-        every: Epochs from one score to the next [1].
-        prefix: Before the names of what is logged [acpc].
-        listeners: Called with every score [none].
+        every: Epochs from one score to the next.
+        prefix: Before the names of what is logged.
+        listeners: Called with every score.
         stop_when: Told every score; where it returns True, training stops after that epoch.
         gate: Raise ``ScreenFailed`` at the end of ``fit`` when the last scored epoch does not pass
             under every shift, or none was scored. ``"point"``, or True: by its numbers as they are;
-            ``"confident"``: by their intervals, which may leave it undecided [False].
+            ``"confident"``: by their intervals, which may leave it undecided.
         undecided: What a confident gate does where none surely fails and one is undecided:
-            ``"continue"`` with a warning, or ``"fail"`` as if it did not pass [continue].
-        drain: Seconds to wait for scores at the end of ``fit`` [600].
-        raise_errors: Raise what goes wrong instead of warning [False].
+            ``"continue"`` with a warning, or ``"fail"`` as if it did not pass.
+        drain: Seconds to wait for scores at the end of ``fit``.
+        raise_errors: Raise what goes wrong instead of warning.
     """
 
-    every: int
-    prefix: str
-    listeners: Sequence[Callable[[EpochScore], object]]
-    stop_when: Callable[[EpochScore], bool] | None
-    gate: bool | str
-    undecided: str
-    drain: float
-    raise_errors: bool
+    every: int = 1
+    prefix: str = "acpc"
+    listeners: Sequence[Callable[[EpochScore], object]] = ()
+    stop_when: Callable[[EpochScore], bool] | None = None
+    gate: bool | str = False
+    undecided: str = "continue"
+    drain: float = 600.0
+    raise_errors: bool = False
 
 
 class ScreenFailed(FailedPrecondition):
     """The last epoch that was scored does not pass the screen."""
 
 
-class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
+@dataclass(eq=False, repr=False)
+class ScoreCheckpointCallback(_callback(), CallbackOptions):  # type: ignore[misc]
     """Scores a checkpoint after an epoch; training does not wait.
 
     After every ``every``-th epoch ``export`` is called on all ranks; rank zero has the checkpoint
@@ -79,53 +80,37 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
     names. At the end of ``fit`` the last ones are waited for. What goes wrong on the way there is
     a warning.
 
-    Args:
+    Attributes:
         server: ``host:port``, or a client, which stays open.
         anchors: Where the anchors come from: a dataset, or the digest of an anchor set.
         shifts: The visual changes; each is a job.
         export: ``export(trainer, module, epoch)`` writes a checkpoint that the server can read and
             returns its name, or None for an epoch not to be scored. Training waits for it. A
             checkpoint must stay as it is until its score arrives: give each epoch its own.
-        **options: See ``CallbackOptions``.
-
-    Attributes:
         scores: Everything that has arrived, errors included, in the order of its arrival.
     """
 
-    def __init__(
-        self,
-        server: str | AcpcClient,
-        anchors: DatasetAnchors | str,
-        shifts: Perturbation | Sequence[Perturbation],
-        *,
-        export: Export,
-        **options: Unpack[CallbackOptions],
-    ) -> None:
-        check_options("ScoreCheckpointCallback", options, CallbackOptions)
-        self._every = options.get("every", 1)
-        if self._every < 1:
-            raise ArgumentError("every", f"found {self._every}, wanted at least 1")
-        scoring = {k: v for k, v in options.items() if k in ScoringOptions.__annotations__}
-        self._scoring: dict[str, Any] = {
-            "server": server, "anchors": anchors, "shifts": shifts, **scoring
-        }  # fmt: skip
-        self._export = export
-        self._prefix = options.get("prefix", "acpc")
-        self._listeners = tuple(options.get("listeners", ()))
-        self._stop_when = options.get("stop_when")
-        self._gate = _one_of("gate", options.get("gate") or "", "", *_GATES)
-        self._undecided = _one_of("undecided", options.get("undecided", "continue"), *_UNDECIDED)
-        self._drain = options.get("drain", 600.0)
-        self._raise_errors = options.get("raise_errors", False)
+    server: str | AcpcClient
+    anchors: DatasetAnchors | str
+    shifts: Perturbation | Sequence[Perturbation]
+    _: KW_ONLY
+    export: Export
+    scores: list[EpochScore] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ArgumentError("every", f"found {self.every}, wanted at least 1")
+        self.gate = _one_of("gate", self.gate or "", "", *Gate)
+        self.undecided = _one_of("undecided", self.undecided, *_UNDECIDED)
         self._scorer: EpochScorer | None = None
         self._wants_stop = False
-        self.scores: list[EpochScore] = []
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Gets ready."""
         self.scores, self._wants_stop = [], False
         if trainer.is_global_zero:
-            self._scorer = EpochScorer(**self._scoring)
+            asked = self.server, self.anchors, self.shifts
+            self._scorer = EpochScorer(*asked, **shared(self, ScoringOptions))
 
     def on_train_batch_end(self, trainer: Any, *_: object) -> None:  # noqa: ANN401
         """Logs what has arrived."""
@@ -134,7 +119,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
     def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Has the epoch scored."""
         epoch = trainer.current_epoch
-        if (epoch + 1) % self._every == 0:
+        if (epoch + 1) % self.every == 0:
             self._submit(trainer, pl_module, epoch)
         self._log(trainer)
         if trainer.strategy.reduce_boolean_decision(self._wants_stop, all=False):
@@ -143,10 +128,10 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:  # noqa: ANN401
         """Waits for the last scores, and gates on them."""
         if self._scorer is not None:
-            self._scorer.drain(self._drain)
+            self._scorer.drain(self.drain)
         self._close()
         self._log(trainer)
-        found = self._objection() if self._gate and trainer.is_global_zero else ""
+        found = self._objection() if self.gate and trainer.is_global_zero else ""
         if trainer.strategy.reduce_boolean_decision(bool(found), all=False):
             raise ScreenFailed(found or "rank zero objects")
 
@@ -160,7 +145,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
 
     def _submit(self, trainer: Any, module: Any, epoch: int) -> None:  # noqa: ANN401
         try:
-            checkpoint = self._export(trainer, module, epoch)
+            checkpoint = self.export(trainer, module, epoch)
         except Exception as error:  # noqa: BLE001 - training goes on
             self._trouble(f"export of epoch {epoch}", error)
             return
@@ -177,34 +162,29 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
                 if item.error is not None:
                     raise item.error
                 for logger in trainer.loggers:
-                    logger.log_metrics(item.metrics(self._prefix), step=item.step)
+                    logger.log_metrics(item.metrics(self.prefix), step=item.step)
                     if limit := self._limit(item):
                         logger.log_metrics(limit, step=item.step)
-                for listener in self._listeners:
+                for listener in self.listeners:
                     listener(item)
-                self._wants_stop |= self._stop_when is not None and self._stop_when(item)
+                self._wants_stop |= self.stop_when is not None and self.stop_when(item)
             except Exception as error:  # noqa: BLE001 - training goes on
                 job = f" ({item.operation})" if item.operation else ""
                 self._trouble(f"epoch {item.epoch} under {item.shift}{job}", error)
 
     def _limit(self, item: EpochScore) -> dict[str, float]:
         """Returns the limit of an epoch, ``prefix/kind/limit``, with its last score of a kind."""
-        asked, curve = self._scoring["shifts"], curve_of(item.shift)
-        alike = [
-            other
-            for other in self.scores
-            if (other.epoch, curve_of(other.shift)) == (item.epoch, curve)
-        ]
-        shifts = asked if isinstance(asked, Sequence) else (asked,)
-        if len(alike) != sum(curve_of(shift) == curve for shift in shifts):
+        curve = curve_of(item.shift)
+        asked = self.shifts if isinstance(self.shifts, Sequence) else (self.shifts,)
+        alike = [x for x in self.scores if (x.epoch, curve_of(x.shift)) == (item.epoch, curve)]
+        if len(alike) != sum(curve_of(shift) == curve for shift in asked):
             return {}
-        found = limits(("", one.shift, one.score, one.operation) for one in alike)
-        return {
-            f"{self._prefix}/{in_metric(named)}/{name}": value
-            for (_, named), limit in found.items()
-            for name, value in limit_numbers(limit).items()
-            if isinstance(value, int | float)
-        }
+        for limit in limits(("", x.shift, x.score, x.operation) for x in alike).values():
+            ends = {"limit_lower": limit.holds, "limit_upper": limit.breaks}
+            found = {"limit": limit.reached, **ends}.items()
+            start = f"{self.prefix}/{in_metric(curve)}"
+            return {f"{start}/{name}": value for name, value in found if value is not None}
+        return {}
 
     def _objection(self) -> str:
         """Words why the gate stops at the last epoch with a score; empty: it does not."""
@@ -218,7 +198,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
                 failed.append(f"{where}: {item.error.message if item.error else 'no score'}")
                 continue
             try:
-                outcome = item.score.gated(self._gate)
+                outcome = item.score.gated(str(self.gate))
             except FailedPrecondition as error:
                 return f"epoch {last}: {error.message}"
             if outcome is Outcome.UNDECIDED:
@@ -227,7 +207,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
                 failed.append(f"{where}: {_numbers(item.score)}")
         if failed:
             return f"epoch {last} does not pass {'; '.join(failed)}"
-        if undecided and self._undecided == "fail":
+        if undecided and self.undecided == "fail":
             return undecided[0]
         for sentence in undecided:
             warnings.warn(f"acpc: {sentence}; training is not stopped for it", stacklevel=3)
@@ -238,7 +218,7 @@ class ScoreCheckpointCallback(_callback()):  # type: ignore[misc]
             self._scorer.close()
 
     def _trouble(self, where: str, error: Exception) -> None:
-        if self._raise_errors:
+        if self.raise_errors:
             raise error
         code = error.code if isinstance(error, AcpcError) else type(error).__name__
         warnings.warn(f"acpc: {where}: {code}: {error}", stacklevel=2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -28,12 +28,6 @@ def dotted(*parts: str) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun."""
     return f"{number} {noun}{'' if number == 1 else 's'}"
-
-
-def some(names: Sequence[str], most: int = 5) -> str:
-    """The first few names, and how many more there are."""
-    rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + rest
 
 
 @dataclass(frozen=True, eq=False)

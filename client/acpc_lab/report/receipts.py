@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from acpc.contract import to_plain
 
-from acpc_lab.report.model import ReportData, some
-from acpc_lab.sweeps import CellResult
+from acpc_lab.report.model import ReportData
+from acpc_lab.sweeps import CellResult, some
 from acpc_lab.tables import leaves, named
 
 # float64 sums in another order.

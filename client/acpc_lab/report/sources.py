@@ -8,25 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from acpc.contract import check_score
-from acpc_client import (
-    CheckpointRef,
-    DatasetAnchors,
-    Operation,
-    Result,
-    Score,
-    load_result,
-)
+from acpc_client import CheckpointRef, DatasetAnchors, Operation, Result, Score, load_result
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.campaigns import TaskState
-from acpc_lab.report.model import ReportData, dotted, some
-from acpc_lab.sweeps import (
-    Cell,
-    CellResult,
-    Label,
-    SweepResults,
-    again,
-)
+from acpc_lab.report.model import ReportData, dotted
+from acpc_lab.sweeps import Cell, CellResult, Label, SweepResults, again, some
 
 if TYPE_CHECKING:
     from acpc_client import AcpcClient

@@ -7,8 +7,8 @@ from acpc_client.errors import RunEnded, ServerAway
 
 from acpc_lab.campaigns import OutOfTime, Stopped, TaskState
 from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan, again
-from acpc_lab.sweeps.plan import Planner, item_of
-from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document
+from acpc_lab.sweeps.plan import Planner, item_of, likely
+from acpc_lab.sweeps.reading import Label, SweepFileError, as_document, read_document, some
 from acpc_lab.sweeps.results import SweepResults
 from acpc_lab.sweeps.rows import BY_NAME, COLUMNS, CellResult, judged
 from acpc_lab.sweeps.spec import SweepSpec, example, load_spec, read_spec

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import hashlib
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from acpc.contract import changed, from_plain, measured, shared, to_plain
-from acpc_client import (
-    DatasetAnchors,
-    Result,
-    Score,
-    ScoreRequest,
-    load_result,
-    save_result,
-)
+from acpc_client import DatasetAnchors, Result, Score, ScoreRequest, load_result, save_result
 from acpc_client.errors import ArgumentError, FailedPrecondition
 
-from acpc_lab.campaigns import Journal
+from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps.reading import Label
 from acpc_lab.tables import write_whole
 
 _NAMESPACE = uuid.UUID("3d1b6e52-6b0b-4f0c-9f53-5c0a2d9f7b61")
 _SLUG_LENGTH = 80
+# What reading JSON raises where a file is not as it was written.
+_UNREADABLE = (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError)
 
 
 class Cell(ScoreRequest):
@@ -117,7 +114,7 @@ class SweepPlan:
 
     name: str
     description: str
-    document: Mapping[str, Any]
+    document: Mapping[str, Any] = field(metadata={"json": "sweep"})
     cells: tuple[Cell, ...]
 
     def to_document(self) -> dict[str, Any]:
@@ -130,25 +127,22 @@ class SweepPlan:
             "cells": [{"id": cell.id, **cell.to_document()} for cell in self.cells],
         }
 
-    @classmethod
-    def from_document(cls, document: Mapping[str, Any]) -> SweepPlan:
-        """Reads what ``to_document`` returned."""
-        cells = tuple(from_plain(Cell, item, arrays={}) for item in document["cells"])
-        return cls(document["name"], document["description"], document["sweep"], cells)
-
 
 class SweepFolder:
-    """A sweep on the disk.
+    """A sweep on the disk: read by any process, written by one.
 
     plan.json        what the file says, and every cell once it was resolved
     state.json       how far each cell is, written whole once a turn
     results/ID.npz   the score of a cell and what was asked, whole or not there
+
+    A crash costs nothing: request ids follow from cell and attempt, so what was not written yet is
+    found at the server. Its record alone does not do: it lacks refused attempts, forgets jobs, and
+    may be away.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.journal = Journal(path)
-        self._plan = path / "plan.json"
+        self._plan, self._state = path / "plan.json", path / "state.json"
         self._results = path / "results"
 
     def read_plan(self) -> SweepPlan | None:
@@ -160,16 +154,16 @@ class SweepFolder:
             document = json.loads(self._plan.read_bytes())
             if document["format"] != 1:
                 raise ValueError(f"its format is {document['format']}, wanted 1")
-            plan = SweepPlan.from_document(document)
+            plan = from_plain(SweepPlan, document, arrays={})
             later = [
                 from_plain(Cell, item, arrays={})
-                for event in self.journal.before()
+                for event in self._events()
                 if event["event"] == "planned"
                 for item in event["cells"]
             ]
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except _UNREADABLE as error:
             found = f"{self._plan} cannot be read as a plan: {error}"
             ways = "restore the file, or delete its folder to start over"
             raise FailedPrecondition(f"{found}; {ways}") from error
@@ -180,6 +174,57 @@ class SweepFolder:
         """Replaces the plan."""
         text = json.dumps(plan.to_document(), indent=1)
         write_whole(self._plan, f"{text}\n".encode())
+
+    @contextlib.contextmanager
+    def writing(self) -> Iterator[None]:
+        """Holds the folder for this process; the lock is freed however the process ends.
+
+        Raises FailedPrecondition: Another process holds it, or it cannot be written.
+        """
+        with contextlib.ExitStack() as held:
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock = held.enter_context((self.path / "lock").open("ab"))
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise FailedPrecondition(
+                    f"another process runs the sweep in {self.path}; wait for it, or stop it",
+                    reason="SWEEP_RUNNING",
+                ) from error
+            except OSError as error:
+                raise FailedPrecondition(f"cannot write {self.path}: {error.strerror}") from error
+            yield
+
+    def entries(self) -> dict[str, Entry]:
+        """Returns the last state of every cell, by its id.
+
+        Raises FailedPrecondition: The file holds none.
+        """
+        try:
+            if self._state.exists():
+                plain = json.loads(self._state.read_bytes())
+            else:
+                plain = {x["cell"]: x for x in self._events() if x["event"] == "moved"}
+            return {cell: from_plain(Entry, x, arrays={}) for cell, x in plain.items()}
+        except _UNREADABLE as error:
+            raise FailedPrecondition(
+                f"{self._state} cannot be read as the state of a sweep; "
+                "restore the file, or delete its folder to start over"
+            ) from error
+
+    def write_entries(self, entries: Mapping[str, Entry]) -> None:
+        """Replaces the states, without what is empty of each; raises OSError."""
+        plain = {
+            cell: {name: value for name, value in to_plain(entry).items() if value}
+            for cell, entry in entries.items()
+        }
+        write_whole(self._state, f"{json.dumps(plain, indent=0)}\n".encode())
+
+    def _events(self) -> list[dict[str, Any]]:
+        """The events that an earlier release wrote, a line each; a crash may have torn the last."""
+        file = self.path / "journal.jsonl"
+        lines = file.read_bytes().split(b"\n")[:-1] if file.exists() else []
+        return [json.loads(line) for line in lines]
 
     def save(self, cell: Cell, result: Result | Score) -> None:
         """Keeps the score of a cell."""

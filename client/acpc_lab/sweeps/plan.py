@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from acpc.contract import MAX_RESAMPLES, nearest, shared
-from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors
+from acpc_client import AnchorSet, Checkpoint, CheckpointRef, DatasetAnchors, EvidenceOptions
 from acpc_client.errors import ArgumentError
 
 from acpc_lab.sweeps.folder import Cell, SweepPlan
@@ -26,10 +26,7 @@ _RESAMPLES = (8_000, 32_000)
 class Planner:
     """Makes cells from a sweep file and the checkpoints at a server.
 
-    Args:
-        spec: The sweep file.
-        checkpoints: What the server lists.
-        find_set: Finds an anchor set at the server by its digest, its beginning or an alias.
+    ``find_set`` finds an anchor set there by its digest, its beginning or an alias.
     """
 
     def __init__(
@@ -59,7 +56,10 @@ class Planner:
                     owners[ref] = group.place
                     cells += self._cells(group, ref, texts)
         spec = self.spec
-        return SweepPlan(spec.name, spec.description, spec.document, tuple(_resampled(cells)))
+        judged = sum(not cell.of_reference for cell in cells)
+        sure = _resampled(spec.evidence, judged)
+        cells = [dataclasses.replace(cell, evidence=sure) for cell in cells]
+        return SweepPlan(spec.name, spec.description, spec.document, tuple(cells))
 
     def cells_of(self, checkpoint: CheckpointRef) -> tuple[Cell, ...]:
         """Makes the cells of one weights file, by the first item that means it; none where none is.
@@ -77,7 +77,7 @@ class Planner:
         try:
             yield
         except ArgumentError as wrong:
-            raise self.spec.error(wrong.field or group.place, wrong.description) from wrong
+            raise self.spec.source.error(wrong.field or group.place, wrong.description) from wrong
 
     def _cells(
         self, group: Group, checkpoint: CheckpointRef, texts: Mapping[str, str]
@@ -146,11 +146,14 @@ class Planner:
     def _near(self, name: str) -> str:
         if not self._listing:
             return ", which has none at all; see its --checkpoint-root"
-        near = (
-            nearest(name, self._listing, _MAX_NAMES, like=0.5) or list(self._listing)[:_MAX_NAMES]
-        )
-        rest = len(self._listing) - len(near)
-        return f", which has {', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
+        return f", which has {likely(name, list(self._listing), _MAX_NAMES)}"
+
+
+def likely(name: str, names: Sequence[str], most: int) -> str:
+    """Lists the names most like one, or else the first, and how many others there are."""
+    near = nearest(name, names, most, like=0.5) or names[:most]
+    rest = len(names) - len(near)
+    return f"{', '.join(near)}{f' and {rest} others' if rest > 0 else ''}"
 
 
 def item_of(spec: SweepSpec, checkpoint: CheckpointRef) -> tuple[Group, dict[str, str]] | None:
@@ -175,21 +178,14 @@ def _default_weights(files: Sequence[str], name: str) -> str:
     return files[0]
 
 
-def _resampled(cells: Sequence[Cell]) -> list[Cell]:
-    """Returns cells whose resamples can show that each is sure among all of them.
+def _resampled(asked: EvidenceOptions, judged: int) -> EvidenceOptions:
+    """Returns the options with resamples that can show that each of so many cells is sure.
 
     The first of Holm's steps takes a p-value of the error over the number of cells; resamples have
     four beyond it. In few steps, so that a sweep that grows keeps the cells that it has.
     """
-    judged = sum(not cell.of_reference for cell in cells)
-
-    def enough(cell: Cell) -> Cell:
-        error = 1 - cell.evidence.confidence
-        wanted = [n for n in _RESAMPLES if n >= 8 * judged / error] or [MAX_RESAMPLES]
-        if wanted[0] <= cell.evidence.resamples:
-            return cell
-        return dataclasses.replace(
-            cell, evidence=dataclasses.replace(cell.evidence, resamples=wanted[0])
-        )
-
-    return [enough(cell) for cell in cells] if judged > _FEW_CELLS else list(cells)
+    if judged <= _FEW_CELLS:
+        return asked
+    wanted = 8 * judged / (1 - asked.confidence)
+    enough = next((n for n in _RESAMPLES if n >= wanted), MAX_RESAMPLES)
+    return dataclasses.replace(asked, resamples=max(enough, asked.resamples))

@@ -139,7 +139,13 @@ def brief(value: object) -> str:
     return shown if len(shown) <= 60 else f"{shown[:57]}..."
 
 
-_TOKEN = re.compile(r"\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\}")
+def some(names: Sequence[str], most: int = 5) -> str:
+    """The first few names, and how many more there are."""
+    rest = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + rest
+
+
+_TOKEN = re.compile(r"(\*\*|\*|\?|\[[^\]]+\]|\{[^{}]*\})")
 _GLOB = {"**": ".*", "*": "[^/]*", "?": "[^/]"}
 
 
@@ -157,23 +163,22 @@ class Pattern:
 
         Raises ArgumentError: A label that is no identifier or stands twice.
         """
-        expression, end, labels = "", 0, []
-        for token in _TOKEN.finditer(text):
-            expression += re.escape(text[end : token.start()])
-            found, end = token[0], token.end()
-            if found.startswith("{"):
-                name = found[1:-1]
+        expression, labels = "", []
+        for index, part in enumerate(_TOKEN.split(text)):
+            if index % 2 == 0:  # what stands between tokens
+                expression += re.escape(part)
+            elif part.startswith("{"):
+                name = part[1:-1]
                 if not name.isidentifier() or name in labels:
                     problem = "stands twice" if name in labels else "is no name for a label"
-                    raise ArgumentError("", f"{found} {problem}")
+                    raise ArgumentError("", f"{part} {problem}")
                 labels.append(name)
                 expression += f"(?P<{name}>[^/]+?)"
-            elif found.startswith("["):
-                body = found[1:-1].replace("\\", r"\\")
+            elif part.startswith("["):
+                body = part[1:-1].replace("\\", r"\\")
                 expression += f"[^{body[1:]}]" if body.startswith("!") else f"[{body}]"
             else:
-                expression += _GLOB[found]
-        expression += re.escape(text[end:])
+                expression += _GLOB[part]
         try:
             return cls(text, tuple(labels), re.compile(expression))
         except re.error as error:

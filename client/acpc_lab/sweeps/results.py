@@ -13,7 +13,7 @@ from acpc.contract import NUMBERS, Columns, Place, Tabular
 from acpc_client import CheckpointRef, Outcome, Result
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.campaigns import Entry, TaskState, counted
+from acpc_lab.campaigns import ENDED_BADLY, Entry, TaskState, counted
 from acpc_lab.evidence import Correction, Family, SeverityLimit
 from acpc_lab.sweeps.folder import SweepFolder, SweepPlan
 from acpc_lab.sweeps.rows import CellResult, judged
@@ -46,10 +46,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
 
     @classmethod
     def open(cls, path: str | Path) -> SweepResults:
-        """Reads the results of a sweep, without a server.
-
-        Args:
-            path: The sweep file, or the folder beside it.
+        """Reads the results of a sweep file, or of the folder beside it, without a server.
 
         Raises ArgumentError: There is no such file, or the sweep has not been run yet;
         FailedPrecondition: Its files cannot be read.
@@ -61,7 +58,7 @@ class SweepResults(Tabular, Sequence[CellResult]):
         plan = disk.read_plan()
         if plan is None:
             raise ArgumentError("path", f"{folder} holds no plan; the sweep has not been run yet")
-        return cls.of(plan, disk, disk.journal.entries())
+        return cls.of(plan, disk, disk.entries())
 
     @classmethod
     def of(cls, plan: SweepPlan, disk: SweepFolder, entries: Mapping[str, Entry]) -> SweepResults:
@@ -106,29 +103,22 @@ class SweepResults(Tabular, Sequence[CellResult]):
     @property
     def failed(self) -> tuple[CellResult, ...]:
         """Cells that ended without a score."""
-        bad = (TaskState.FAILED, TaskState.CANCELLED)
-        return tuple(item for item in self.cells if item.state in bad)
+        return tuple(item for item in self.cells if item.state in ENDED_BADLY)
 
     @property
     def rejected(self) -> tuple[CellResult, ...]:
         """Cells that fail the screen, without those of checkpoints that are their own reference."""
         return tuple(x for x in self.cells if x.passed is False and not x.is_reference)
 
-    def gated(self, gate: str = "point") -> list[Outcome]:
-        """Returns what a gate makes of each cell: of its numbers, while others have no score.
-
-        Raises FailedPrecondition: The gate is ``"confident"``, and scores have no evidence.
-        """
-        complete = all(item.score is not None for item in self.cells)
-        return [item.gated(gate if complete else "point") for item in self.cells]
-
     def outcome(self, gate: str = "point") -> Outcome:
         """Returns the verdict of a gate over all cells; UNSPECIFIED where a cell has no score.
 
-        Raises FailedPrecondition: As ``gated``.
+        The numbers decide while a cell has none. Raises FailedPrecondition: The gate is
+        ``"confident"``, and scores have no evidence.
         """
-        outcomes = self.gated(gate)
-        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED, Outcome.PASSED)
+        complete = all(item.score is not None for item in self.cells)
+        outcomes = [item.gated(gate if complete else "point") for item in self.cells]
+        worst = (Outcome.UNSPECIFIED, Outcome.FAILED, Outcome.UNDECIDED)
         return next((outcome for outcome in worst if outcome in outcomes), Outcome.PASSED)
 
     @property

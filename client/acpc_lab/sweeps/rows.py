@@ -14,7 +14,7 @@ from acpc_client import AnchorValues, Evidence, Interval, Outcome, Result, Score
 from acpc_client.errors import FailedPrecondition
 
 from acpc_lab.campaigns import Entry
-from acpc_lab.evidence import Correction, Family, SeverityLimit, Sureness, limit_numbers, limits
+from acpc_lab.evidence import Correction, Family, SeverityLimit, Sureness, limits
 from acpc_lab.sweeps.folder import Cell
 from acpc_lab.tables import Quantity, plain
 
@@ -155,16 +155,15 @@ class CellResult(Entry):
         row = {column.name: column.of(self) for column in COLUMNS}
         labels = {f"label_{name}": value for name, value in self.cell.labels.items()}
         first = {name: row.pop(name) for name in ("cell", "checkpoint", "weights", "reference")}
-        return first | labels | row | limit_numbers(self.limit)
+        return first | labels | row
 
     def anchor_rows(self) -> Iterator[dict[str, Any]]:
         """Yields one flat row per anchor; none without per-anchor values."""
         if self.values is None:
             return
-        held = {x.name: getattr(self.values, x.name) for x in dataclasses.fields(self.values)}
         columns = {
             name: column.tolist() if isinstance(column, np.ndarray) else map(plain, column)
-            for name, column in held.items()
+            for name, column in vars(self.values).items()
             if np.ndim(column) == 1 and len(column)
         }
         where = {name: self.value(name) for name in ("cell", "checkpoint", "shift", "seed")}
@@ -270,6 +269,10 @@ COLUMNS = (
     *_from("evidence", "p_passed", "p_failed"),
     *(Quantity(f"corrected_{name}", lambda x, name=name: x.evidence and x.among  # type: ignore[misc]
                and getattr(x.among, name)) for name in ("outcome", "p_passed", "p_failed")),
+    Quantity("limit", "limit.reached"),
+    Quantity("limit_lower", "limit.holds"),
+    Quantity("limit_upper", "limit.breaks"),
+    Quantity("limit_broken_by", "limit.broken_by"),
 )  # fmt: skip
-"""What ``CellResult.row`` holds, in this order; labels and limits are put beside them."""
+"""What ``CellResult.row`` holds, in this order; labels are put beside them."""
 BY_NAME = {column.name: column for column in COLUMNS}

@@ -26,12 +26,11 @@ from acpc_client import (
 )
 from acpc_client.errors import ArgumentError
 
-from acpc_lab.evidence import ERROR_HALFLIFE
+from acpc_lab.evidence import ERROR_HALFLIFE, Gate
 from acpc_lab.sweeps.reading import (
     Document,
     Label,
     Pattern,
-    SweepFileError,
     as_value,
     found,
     known_keys,
@@ -59,10 +58,10 @@ class Part(Frozen, kw_only=True):
 
         Raises ArgumentError: A key is unknown or missing, or a value does not fit; names its place.
         """
-        keys = {f.metadata["key"] or f.name: f for f in dataclasses.fields(cls) if f.metadata}
-        required = [k for k, f in keys.items() if f.default is f.default_factory is MISSING]
-        given = known_keys(value, list(keys), required)
-        read = {keys[k].name: _at(k, keys[k].metadata["read"], x) for k, x in given.items()}
+        fields = [(f.metadata["key"] or f.name, f) for f in dataclasses.fields(cls) if f.metadata]
+        required = [key for key, f in fields if f.default is f.default_factory is MISSING]
+        given = known_keys(value, list(dict(fields)), required)
+        read = {f.name: _at(k, f.metadata["read"], given[k]) for k, f in fields if k in given}
         return cls(**read, **known)
 
 
@@ -108,12 +107,10 @@ def text(value: object) -> str:
 def record(cls: type[T], value: object, keys: Sequence[str] = (), lists: Sequence[str] = ()) -> T:
     """Reads a record of the contract, which says itself what its fields may hold.
 
-    Args:
-        cls: The record.
-        value: What the file says.
-        keys: Fields that may be given; empty: all.
-        lists: Fields of which a single value will do for a list of one.
+    Only ``keys`` may be given, where there are any; of ``lists`` a value will do for a list of one.
     """
+    if isinstance(value, cls):
+        return value
     given = known_keys(value, keys or [item.name for item in dataclasses.fields(cls)])  # type: ignore[arg-type]
     for key in lists:
         if key in given and not isinstance(given[key], list):
@@ -223,33 +220,35 @@ def _seeds(value: object) -> tuple[int, ...]:
 
 def _protocols(value: object) -> tuple[ScoreProtocol, ...]:
     """Reads the protocol, once for each neighbourhood of a control over them."""
-    if isinstance(value, str):
-        value = {"reading": value}
-    if isinstance(value, Mapping) and "seed" in value:
+    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
+    if not isinstance(value, Mapping):
+        given = {"reading": value} if isinstance(value, str) else value
+        return (record(ScoreProtocol, given, keys),)
+    if "seed" in value:
         raise ArgumentError("", "seed is no part of it here; list the seeds under seeds")
-    near = value.get("neighbourhood") if isinstance(value, Mapping) else None
+    near = value.get("neighbourhood")
     several = near if isinstance(near, list) else [near]
     if not several or len(set(map(repr, several))) < len(several) or 0 in several:
         raise found(near, "numbers above 0 and up to 1, every one once", "neighbourhood")
-    keys = [item.name for item in dataclasses.fields(ScoreProtocol) if item.name != "seed"]
+    each_of = ({**value, "neighbourhood": one} for one in several)
     lists = ("extra_horizons", "extra_quantiles")
-    given = [{**value, "neighbourhood": one} if isinstance(value, Mapping) else value
-             for one in several]  # fmt: skip
-    return tuple(record(ScoreProtocol, one, keys, lists) for one in given)
+    return tuple(record(ScoreProtocol, one, keys, lists) for one in each_of)
 
 
-def _evidence(value: object) -> tuple[EvidenceOptions, int | None]:
-    """Reads the options, and the epochs over which a watch spends half of the error."""
-    given = dict(value) if isinstance(value, Mapping) else value
-    halflife = given.pop("error_halflife", None) if isinstance(given, dict) else None
-    halflife = ERROR_HALFLIFE if halflife is None else halflife
+def _evidence(value: object) -> EvidenceOptions:
+    """Reads the options, and leaves out what is beside them."""
+    if isinstance(value, Mapping):
+        value = {key: item for key, item in value.items() if key != "error_halflife"}
+    return record(EvidenceOptions, value)
+
+
+def _halflife(value: Mapping[str, Any]) -> int | None:
+    """Reads what stands beside the options of the evidence."""
+    given = value.get("error_halflife")
+    halflife = ERROR_HALFLIFE if given is None else given
     if halflife is not False and (type(halflife) is not int or halflife < 1):
         raise found(halflife, "a whole number from 1", "error_halflife")
-    return record(EvidenceOptions, given), halflife or None
-
-
-def _thresholds(value: object) -> Thresholds:
-    return value if isinstance(value, Thresholds) else record(Thresholds, value)
+    return halflife or None
 
 
 def _until_decided(value: object) -> UntilDecided | None:
@@ -261,12 +260,6 @@ def _until_decided(value: object) -> UntilDecided | None:
     return record(UntilDecided, {"batch": value})
 
 
-def _gate(value: object) -> str:
-    if value not in ("point", "confident"):
-        raise found(value, "one of point, confident")
-    return str(value)
-
-
 class SweepSpec(Part, kw_only=True):
     """A sweep file that was checked.
 
@@ -274,11 +267,11 @@ class SweepSpec(Part, kw_only=True):
         name: Part of every request id: two sweeps of one name share the jobs they have in common.
         protocols: One for each value of ``protocol.neighbourhood``, each a cell of its own.
         thresholds: What a checkpoint must reach.
-        judging: How sure verdicts have to be, and the epochs over which a watch spends half of the
-            error; None: each has all of it.
+        evidence: How sure verdicts have to be.
+        error_halflife: Epochs over which a watch spends half of the error; None: each has all.
         concurrency: Jobs in flight at most.
         retries: Further attempts for a cell whose job failed.
-        gate: Which verdict a run exits by, ``"point"`` or ``"confident"``.
+        gate: Which verdict a run exits by.
         source: What it was read from.
         warnings: What to know of the thresholds, in words, where they come from a file.
     """
@@ -291,21 +284,16 @@ class SweepSpec(Part, kw_only=True):
     shifts: tuple[Perturbation, ...] = said(read_shifts)
     seeds: tuple[int, ...] = said(_seeds, (0,))
     protocols: tuple[ScoreProtocol, ...] = said(_protocols, (ScoreProtocol(),), key="protocol")
-    thresholds: Thresholds = said(_thresholds, Thresholds())
-    judging: tuple[EvidenceOptions, int | None] = said(
-        _evidence, (EvidenceOptions(), ERROR_HALFLIFE), key="evidence"
-    )
+    thresholds: Thresholds = said(partial(record, Thresholds), Thresholds())
+    evidence: EvidenceOptions = said(_evidence, EvidenceOptions())
+    error_halflife: int | None = said(_halflife, ERROR_HALFLIFE, key="evidence")
     until_decided: UntilDecided | None = said(_until_decided, None)
-    gate: str = said(_gate, "point")
+    gate: Gate = said(partial(from_plain, Gate), Gate.POINT)
     numeric_mode: NumericMode = said(partial(from_plain, NumericMode), NumericMode(0))
     concurrency: int = said(whole(1, 1000), 4)
     retries: int = said(whole(0, 100), 3)
     source: Document
     warnings: tuple[str, ...]
-
-    def error(self, place: str, description: str) -> SweepFileError:
-        """Makes an error about a place in the file."""
-        return self.source.error(place, description)
 
     @cached_property
     def groups(self) -> tuple[Group, ...]:
@@ -319,19 +307,9 @@ class SweepSpec(Part, kw_only=True):
             place = f"checkpoints[{index}]"
             if anchors is None:
                 words = "lacks anchors; write them here or at the top of the file"
-                raise self.error(place, words)
+                raise self.source.error(place, words)
             groups.append(replace(item, reference=reference, anchors=anchors, place=place))
         return tuple(groups)
-
-    @property
-    def evidence(self) -> EvidenceOptions:
-        """How sure verdicts have to be."""
-        return self.judging[0]
-
-    @property
-    def error_halflife(self) -> int | None:
-        """Epochs over which a watch spends half of the error; None: each has all of it."""
-        return self.judging[1]
 
     @property
     def document(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from acpc_client import AcpcClient, Operation, Result, Score
 from acpc_client.errors import AlreadyExists, FailedPrecondition
 
 from acpc_lab.campaigns import (
+    POLL_S,
     Campaign,
     CampaignProgress,
     Entry,
@@ -19,7 +20,6 @@ from acpc_lab.campaigns import (
     OnUpdate,
     Options,
     Task,
-    check_options,
 )
 from acpc_lab.sweeps.folder import Cell, SweepFolder, SweepPlan
 from acpc_lab.sweeps.plan import Planner
@@ -148,7 +148,9 @@ class Sweep:
         submitted that could be followed; RunEnded: The server was away for longer than the client
         has patience, the time is over, or ``stop`` was set; what was measured is kept.
         """
-        check_options("a sweep", options, RunOptions)
+        known = RunOptions.__annotations__
+        if unknown := [name for name in options if name not in known]:
+            raise TypeError(f"a sweep takes no {', '.join(unknown)}; known: {', '.join(known)}")
         submit, follow = options.get("submit", True), options.get("follow", True)
         limit = (options.get("concurrency") or self.spec.concurrency) if submit and follow else None
         how = Options(limit, self.spec.retries, submit, follow)
@@ -159,15 +161,15 @@ class Sweep:
             timeout=options.get("timeout"),
             stop=options.get("stop"),
             on_away=lambda error: on_update(CampaignProgress(away=error)),
-            poll=options.get("poll"),
+            poll=options.get("poll", POLL_S),
         )
         if not submit:
             self._planned()
-        journal = self._disk.journal
-        with journal.writing():
+        with self._disk.writing():
             plan = self._plan(client, link, options) if submit else self._planned()
             tasks = [CellTask(cell, plan.name, self._disk) for cell in plan.cells]
-            Campaign(client, link, tasks, how, journal, on_update).run()
+            kept = self._disk.entries(), self._disk.write_entries
+            Campaign(client, link, tasks, how, on_update, *kept).run()
         return self.results()
 
     def cancel(self, client: AcpcClient) -> int:
@@ -176,17 +178,16 @@ class Sweep:
         Raises FailedPrecondition: Another process runs the sweep; stop that first; AcpcError: The
         server rejected it.
         """
-        plan, journal = self._planned(), self._disk.journal
-        with journal.writing():
-            planned = {cell.id for cell in plan.cells}
+        plan, disk = self._planned(), self._disk
+        with disk.writing():
+            planned, entries = {cell.id for cell in plan.cells}, disk.entries()
             flying = {
-                name: entry
-                for name, entry in journal.entries().items()
+                name: dataclasses.replace(entry, cancel_asked=True)
+                for name, entry in entries.items()
                 if name in planned and entry.state.in_flight
             }
-            for name, entry in flying.items():
-                journal.note(name, dataclasses.replace(entry, cancel_asked=True))
-            journal.write()  # before a job can end as cancelled
+            if flying:
+                disk.write_entries(entries | flying)  # before a job can end as cancelled
             for entry in flying.values():
                 client.operations.cancel(entry.operation)
         return len(flying)
@@ -223,7 +224,7 @@ class Sweep:
         planner = Planner(self.spec, listed, lambda x: link.ask(lambda: client.anchors.get(x)))
         plan = planner.plan()
         if before is not None and not options.get("drop"):
-            _check_dropped(before, plan, self._disk.journal.entries(), self.folder)
+            _check_dropped(before, plan, self._disk.entries(), self.folder)
         if plan != before:
             self._disk.write_plan(plan)
         return plan

@@ -22,6 +22,7 @@ from acpc_lab.tables.table import (
     Quantity,
     Row,
     Table,
+    csv_of,
     plain,
     sha256,
     to_json,

@@ -6,7 +6,7 @@ import operator
 import zipfile
 import zlib
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from acpc.arrays import NDArray
@@ -34,10 +34,7 @@ def load_anchors(path: Path, history: int | None = None) -> AnchorArrays:
 
     Raises ArgumentError: Not such a file, or arrays that are missing, unknown or do not fit.
     """
-    try:
-        arrays = _of_folder(path) if path.is_dir() else _of_archive(path)
-    except _BROKEN as error:
-        raise ArgumentError("path", f"{path} cannot be read as anchors: {error}") from error
+    arrays = _read(path, "path", "anchors", "frames")
     given = arrays.pop("history", None)
     missing = [name for name in _NEEDED if name not in arrays]
     unknown = [name for name in arrays if name not in (*_NEEDED, *_OPTIONAL)]
@@ -64,10 +61,7 @@ def load_views(*paths: Path) -> dict[str, Any]:
     """
     every: dict[str, Any] = {}
     for path in paths:
-        try:
-            groups = _of_folder(path, None) if path.is_dir() else _of_archive(path, None)
-        except _BROKEN as error:
-            raise ArgumentError("views", f"{path} cannot be read as views: {error}") from error
+        groups = _read(path, "views", "views")
         if not groups:
             wanted = "wanted one for each group of views"
             raise ArgumentError("views", f"{path} holds no array; {wanted}")
@@ -77,24 +71,26 @@ def load_views(*paths: Path) -> dict[str, Any]:
     return every
 
 
-def _of_folder(path: Path, large: str | None = "frames") -> dict[str, Any]:
-    files = {file.stem: file for file in sorted(path.glob("*.npy"))}
-    return {
-        name: np.load(file, mmap_mode="r" if name == (large or name) else None, allow_pickle=False)
-        for name, file in files.items()
-    }
-
-
-def _of_archive(path: Path, large: str | None = "frames") -> dict[str, Any]:
-    """The members of an archive; ``large`` is read in slices, None: every one."""
-    found = np.load(path, allow_pickle=False)
-    if isinstance(found, np.ndarray):
-        raise ValueError("it holds one array")
-    with found as archive:
-        return {
-            name: ArchivedFrames(path, name) if name == (large or name) else archive[name]
-            for name in archive.files
-        }
+def _read(path: Path, field: str, what: str, large: str = "") -> dict[str, Any]:
+    """The arrays of a folder or of an archive; ``large`` is read in slices, empty: every one."""
+    try:
+        if path.is_dir():
+            return {
+                file.stem: np.load(
+                    file, "r" if file.stem == (large or file.stem) else None, allow_pickle=False
+                )
+                for file in sorted(path.glob("*.npy"))
+            }
+        found = np.load(path, allow_pickle=False)
+        if isinstance(found, np.ndarray):
+            raise ValueError("it holds one array")
+        with found as archive:
+            return {
+                name: ArchivedFrames(path, name) if name == (large or name) else archive[name]
+                for name in archive.files
+            }
+    except _BROKEN as error:
+        raise ArgumentError(field, f"{path} cannot be read as {what}: {error}") from error
 
 
 class ArchivedFrames:
@@ -110,7 +106,13 @@ class ArchivedFrames:
 
     def __init__(self, path: Path, name: str = "frames") -> None:
         self._path, self._name = path, name
-        self._file, self.shape, self.dtype = _open(path, name)
+        self._file = zipfile.ZipFile(path).open(f"{name}.npy")  # noqa: SIM115 - for all slices
+        form = np.lib.format
+        first = form.read_magic(self._file) == (1, 0)
+        header = form.read_array_header_1_0 if first else form.read_array_header_2_0
+        self.shape, fortran, self.dtype = header(self._file)
+        if fortran or self.dtype.hasobject or not self.shape:
+            raise ValueError(f"{name} must be one plain array in C order")
         self._begin = self._file.tell()
         self._row = int(np.prod(self.shape[1:])) * self.dtype.itemsize
 
@@ -127,16 +129,3 @@ class ArchivedFrames:
             raise ArgumentError(
                 "path", f"{self._path}: {self._name} are damaged: {error}"
             ) from error
-
-
-def _open(path: Path, name: str) -> tuple[IO[bytes], tuple[int, ...], np.dtype[Any]]:
-    """The member, open at its first element, with its shape and element type."""
-    file = zipfile.ZipFile(path).open(f"{name}.npy")  # noqa: SIM115 - stays open between slices
-    version = np.lib.format.read_magic(file)
-    read = np.lib.format.read_array_header_1_0
-    if version != (1, 0):
-        read = np.lib.format.read_array_header_2_0
-    shape, fortran, dtype = read(file)
-    if fortran or dtype.hasobject or not shape:
-        raise ValueError(f"{name} must be one plain array in C order")
-    return file, shape, dtype

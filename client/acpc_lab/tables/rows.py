@@ -157,15 +157,29 @@ class Rows(Frozen, eq=False):
 
         Raises ArgumentError: A column is missing or unknown, or holds a value it must not.
         """
+        cls.require_columns([*columns])
         known = {field.name: field for field in cls.fields()}
-        for name in columns:
-            if name not in known:
-                raise ArgumentError(name, f"is no column; the columns are {', '.join(known)}")
-        for name, field in known.items():
-            if name not in columns and not field.optional:
-                raise ArgumentError(name, f"is missing; found {', '.join(columns)}")
         count = len(next(iter(columns.values())))
         return cls(**{n: columns[n] if n in columns else f.absent(count) for n, f in known.items()})
+
+    @classmethod
+    def require_columns(cls, names: Sequence[str], where: str = "rows") -> None:
+        """Checks a header. Raises ArgumentError: A column is unknown, missing or there twice."""
+        known = {field.name: field for field in cls.fields()}
+        for name in names:
+            if name not in known:
+                hint = did_you_mean(name, known)
+                if len(names) == 1 and re.search(r"[;\t]", name):
+                    hint = "separate columns by commas"
+                cut = repr(name[:80]) + "..." * (len(name) > 80)
+                about = f"unknown column {cut}; the columns are {', '.join(known)}"
+                raise ArgumentError(where, "; ".join(filter(None, [about, hint])))
+            if names.count(name) > 1:
+                raise ArgumentError(where, f"column {name} occurs {names.count(name)} times")
+        for name, field in known.items():
+            if name not in names and not field.optional:
+                missing = f"column {name} is missing ({field.about})"
+                raise ArgumentError(where, f"{missing}; found {str(names)[:1000]}")
 
     @classmethod
     def joined(cls, parts: Sequence[Self]) -> Self:
@@ -254,7 +268,7 @@ def parse_csv(text: str, kind: type[Kind], name: str = "rows") -> Kind:
     rows = _lines(text, name)
     header_line, header = next(rows, (1, []))
     names = [cell.strip() for cell in header]
-    _match(names, kind, f"{name}, line {header_line}")
+    kind.require_columns(names, f"{name}, line {header_line}")
     lines, values = [], []
     for line, cells in rows:
         if len(cells) != len(names):
@@ -282,27 +296,6 @@ def _lines(text: str, name: str) -> Iterator[tuple[int, list[str]]]:
                 yield reader.line_num, cells
     except csv.Error as error:
         raise ArgumentError(f"{name}, line {reader.line_num}", f"is not CSV: {error}") from error
-
-
-def _match(names: list[str], kind: type[Rows], where: str) -> None:
-    """Checks a header. Raises ArgumentError: A column is unknown, missing or there twice."""
-    known = {field.name: field for field in kind.fields()}
-    for name in names:
-        if name not in known:
-            hint = did_you_mean(name, known)
-            if len(names) == 1 and re.search(r"[;\t]", name):
-                hint = "separate columns by commas"
-            cut = repr(name[:80]) + "..." * (len(name) > 80)
-            about = f"unknown column {cut}; the columns are {', '.join(known)}"
-            raise ArgumentError(where, "; ".join(filter(None, [about, hint])))
-        if names.count(name) > 1:
-            raise ArgumentError(where, f"column {name} occurs {names.count(name)} times")
-    for field in kind.fields():
-        if field.name not in names and not field.optional:
-            raise ArgumentError(
-                where,
-                f"column {field.name} is missing ({field.about}); found {str(names)[:1000]}",
-            )
 
 
 def to_csv(rows: Rows) -> str:

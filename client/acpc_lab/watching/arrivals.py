@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import PurePosixPath
 
-from acpc.contract import nearest
 from acpc_client import AcpcClient, Checkpoint, CheckpointRef
 from acpc_client.errors import AcpcError, ArgumentError, RunEnded
 
 from acpc_lab.campaigns import Link
-from acpc_lab.sweeps import Label, SweepSpec, item_of
+from acpc_lab.sweeps import Label, SweepSpec, item_of, likely, some
 
 _OF_RUN = re.compile(r"(?:run|seed|trial|version|fold)[=_-]?\d+", re.IGNORECASE)
 _DIGITS = 18
@@ -149,9 +148,7 @@ class Arrivals:
         """Names what is there and will not be scored, a few of those that are alike."""
         names = list(dict.fromkeys(one.name for one in self.listed))
         if not any(map(self._is_below, self.listed)):
-            near = nearest(self._prefix, names, _NAMED, like=0.5) or names[:_NAMED]
-            rest = f" and {len(names) - len(near)} others" if len(names) > len(near) else ""
-            has = f"it has {', '.join(near)}{rest}" if near else "it has none at all"
+            has = f"it has {likely(self._prefix, names, _NAMED) or 'none at all'}"
             which = f"{self._prefix}, or below it" if self._prefix else "yet"
             self.tell(f"the server has no checkpoint {which}; {has}")
         why_not: dict[str, list[str]] = {}
@@ -163,5 +160,4 @@ class Arrivals:
                 why = f"no item of checkpoints in {self._spec.name} means it"
                 why_not.setdefault(why, []).append(f"{one.name} ({one.weights})")
         for why, each in why_not.items():
-            more = f" and {len(each) - _NAMED} more" if len(each) > _NAMED else ""
-            self.tell(f"{', '.join(each[:_NAMED])}{more}: left out: {why}")
+            self.tell(f"{some(each, _NAMED)}: left out: {why}")

@@ -7,7 +7,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,45 +69,37 @@ class ScoredCheckpoint:
 Listener = Callable[[ScoredCheckpoint], object]
 
 
+@dataclass(eq=False)
 class Watch:
     """Scores each checkpoint that appears at a server, once, by the cells of a sweep file.
 
     Its own folder is as a sweep's, and a later run goes on from there: a job's request id follows
     from the sweep's name, the cell, and the content of the checkpoint's files.
 
-    Args:
-        spec: The sweep file.
+    Attributes:
         folder: Where to keep the plan, the state and the scores.
         prefix: The checkpoint or the folder below the server's root to watch; empty: all.
         gate: Which verdict counts, ``"point"`` or ``"confident"``.
         listeners: Called in the thread of ``run`` with each checkpoint that has come to its end,
             in turn; at least once each, also after a crash. What they raise is reported.
         on_trouble: Called with what goes wrong on the way, in words.
-
-    Attributes:
         unplanned: Checkpoints that cannot be scored yet, for reasons that were reported.
 
     Raises ArgumentError: ``prefix`` is a path of this machine.
     """
 
-    def __init__(
-        self,
-        spec: SweepSpec,
-        folder: Path,
-        prefix: str = "",
-        *,
-        gate: str = "point",
-        listeners: Sequence[Listener] = (),
-        on_trouble: Callable[[str], object] = _log.warning,
-    ) -> None:
-        self.spec = spec
-        self.folder = folder
-        self.gate = gate
-        self.unplanned: list[Arrival] = []
-        self._arrivals = Arrivals(spec, prefix, on_trouble)
-        self._listeners = tuple(listeners)
-        self._on_trouble = on_trouble
-        self._disk = SweepFolder(folder)
+    spec: SweepSpec
+    folder: Path
+    prefix: str = ""
+    _: KW_ONLY
+    gate: str = "point"
+    listeners: Sequence[Listener] = ()
+    on_trouble: Callable[[str], object] = _log.warning
+    unplanned: list[Arrival] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._arrivals = Arrivals(self.spec, self.prefix, self.on_trouble)
+        self._disk = SweepFolder(self.folder)
         self._cells: dict[Arrival, list[Cell]] = {}
         self._open: dict[Arrival, None] = {}
         self._tried: set[Arrival] = set()
@@ -148,8 +140,9 @@ class Watch:
         how = Options(concurrency or self.spec.concurrency, self.spec.retries)
         while True:
             try:
-                with self._disk.journal.writing():
-                    campaign = Campaign(client, link, (), how, self._disk.journal, on_update)
+                with self._disk.writing():
+                    kept = self._disk.entries(), self._disk.write_entries
+                    campaign = Campaign(client, link, (), how, on_update, *kept)
                     self._restore(campaign)
                     self._run(link, campaign, once, interval)
                 return
@@ -175,15 +168,14 @@ class Watch:
         if known != self._plan(known.cells):
             self._disk.write_plan(self._plan(known.cells))
         for arrival in self._cells:
-            if not all(state.done for state in self._states(arrival)):
+            if not all(state.done for state in self._states(arrival, campaign)):
                 self._take(arrival, campaign)
 
     def _plan(self, cells: Iterable[Cell]) -> SweepPlan:
         return SweepPlan(self.spec.name, self.spec.description, self.spec.document, tuple(cells))
 
-    def _states(self, arrival: Arrival) -> list[TaskState]:
-        entries = self._disk.journal.entries()
-        return [entries.get(cell.id, Entry()).state for cell in self._cells[arrival]]
+    def _states(self, arrival: Arrival, campaign: Campaign[CellTask]) -> list[TaskState]:
+        return [campaign.entries.get(cell.id, Entry()).state for cell in self._cells[arrival]]
 
     def _take(self, arrival: Arrival, campaign: Campaign[CellTask]) -> None:
         self._open[arrival] = None
@@ -199,7 +191,7 @@ class Watch:
                 look_at = time.monotonic() + interval
             left = campaign.turn()
             self._report(campaign)
-            self._disk.journal.write()
+            campaign.write()
             if once and not left and not self._arrivals.moving:
                 return
             link.sleep(min(link.poll, interval))
@@ -218,7 +210,7 @@ class Watch:
         for arrival in arrived:
             if arrival not in self._cells and not self._make_cells(arrival, planner):
                 continue
-            scored = all(state is TaskState.SUCCEEDED for state in self._states(arrival))
+            scored = all(state is TaskState.SUCCEEDED for state in self._states(arrival, campaign))
             if not scored and arrival not in self._tried:
                 self._take(arrival, campaign)
         if len(self._cells) > known:
@@ -254,10 +246,10 @@ class Watch:
                 continue
             results = SweepResults.of(self._plan(cells), self._disk, now)
             scored = ScoredCheckpoint(arrival, results, results.outcome(self.gate))
-            for listener in self._listeners:
+            for listener in self.listeners:
                 try:
                     listener(scored)
                 except Exception as error:  # noqa: BLE001 - the watch goes on
                     code = error.code if isinstance(error, AcpcError) else type(error).__name__
-                    self._on_trouble(f"{arrival.ref.name}: {code}: {error}")
+                    self.on_trouble(f"{arrival.ref.name}: {code}: {error}")
             del self._open[arrival]

@@ -240,8 +240,8 @@ def test_the_callback_travels_to_other_processes() -> None:
     travelled = pickle.loads(pickle.dumps(callback))  # noqa: S301  our own bytes
     for twin in (travelled, copy.deepcopy(callback)):
         assert isinstance(twin, ScoreCheckpointCallback)
-        assert twin._prefix == "x"
-        assert twin._scoring == callback._scoring
+        assert twin.prefix == "x"
+        assert (twin.server, twin.anchors, twin.shifts) == ("gpu:50051", ANCHORS, NOISE)
 
 
 def test_a_scorer_serves_any_loop(server: ServerProcess) -> None:

@@ -238,11 +238,11 @@ def test_columns_from_python_are_checked_as_those_of_files_are() -> None:
         ({"level": [0, -1]}, "row 2: found -1"),
         ({"level": [0, 1, 2]}, "3 rows, where the columns before it have 2"),
         ({"level": [[0, 1]]}, "one axis"),
-        ({"extra": [0, 1]}, "is no column"),
+        ({"extra": [0, 1]}, "unknown column .extra."),
     ]:
         with pytest.raises(ArgumentError, match=words):
             GeometryRows.of({**good, **change})
-    with pytest.raises(ArgumentError, match="task: is missing"):
+    with pytest.raises(ArgumentError, match="column task is missing"):
         GeometryRows.of({name: values for name, values in good.items() if name != "task"})
     with pytest.raises(ArgumentError, match="there are none"):
         GeometryRows.of({name: [] for name in good})

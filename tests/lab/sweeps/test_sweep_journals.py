@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from acpc.contract import to_plain
 from acpc_client.errors import ArgumentError, FailedPrecondition
 from acpc_command import Acpc, acpc_command
-from acpc_lab.campaigns import Entry, Journal
+from acpc_lab.campaigns import Entry
 from acpc_lab.sweeps import SweepFolder, SweepProgress, SweepResults, TaskState
 from job_counterparty import JobParty
 from sweep_plans import POLL, Scene
@@ -24,22 +25,21 @@ def test_what_an_earlier_release_wrote_is_read_cut_at_any_byte_and_written_on(
 ) -> None:
     first, second, third = (Entry(TaskState.FAILED, n, message="ä") for n in (1, 2, 3))
     lines = [
-        json.dumps({"time": "now", "event": "moved", "cell": CELL.id, **entry.to_plain()})
+        json.dumps({"time": "now", "event": "moved", "cell": CELL.id, **to_plain(entry)})
         for entry in (first, second)
     ]
     content = "".join(f"{line}\n" for line in lines).encode()
     ends = [i + 1 for i, byte in enumerate(content) if byte == ord("\n")]
     cuts = {end + near for end in (0, *ends) for near in range(-2, 3)} | {len(content) // 3}
     for cut in sorted(cuts & {*range(len(content) + 1)}):
-        journal = Journal(tmp_path / str(cut))
-        journal.folder.mkdir()
-        (journal.folder / "journal.jsonl").write_bytes(content[:cut])
+        folder = SweepFolder(tmp_path / str(cut))
+        folder.path.mkdir()
+        (folder.path / "journal.jsonl").write_bytes(content[:cut])
         known = [{}, {CELL.id: first}, {CELL.id: second}][sum(end <= cut for end in ends)]
-        assert journal.entries() == known
-        with journal.writing():
-            journal.note(CELL.id, third)
-            journal.write()
-        assert Journal(journal.folder).entries() == {CELL.id: third}
+        assert folder.entries() == known
+        with folder.writing():
+            folder.write_entries({CELL.id: third})
+        assert SweepFolder(folder.path).entries() == {CELL.id: third}
 
 
 def test_a_state_that_cannot_be_read_is_named(tmp_path: Path) -> None:
@@ -47,13 +47,13 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     for text in (*wrong, '{"x": {"operation": 5}}', '{"x": {"attempt": "1"}}', ""):
         (tmp_path / "state.json").write_text(text)
         with pytest.raises(FailedPrecondition, match="cannot be read as the state of a sweep"):
-            Journal(tmp_path).entries()
+            SweepFolder(tmp_path).entries()
     (tmp_path / "state.json").unlink()
     moved = '{"event": "moved"'
     for line in ("[]", "{", f"{moved}}}", f'{moved}, "cell": "x", "state": "lost"}}'):
         (tmp_path / "journal.jsonl").write_text(f"{line}\n")
         with pytest.raises(FailedPrecondition, match="cannot be read as the state of a sweep"):
-            Journal(tmp_path).entries()
+            SweepFolder(tmp_path).entries()
 
 
 def test_a_run_killed_after_any_turn_goes_on_and_doubles_no_job(at: Scene) -> None:

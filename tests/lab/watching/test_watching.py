@@ -20,6 +20,7 @@ from acpc_client import CheckpointRef, EvidenceOptions, Outcome
 from acpc_client.errors import ArgumentError, FailedPrecondition, RunEnded
 from acpc_client.sync.client import AcpcClient
 from acpc_lab.cli.cells import results_table
+from acpc_lab.cli.render import FORM, Format
 from acpc_lab.evidence import at_epoch
 from acpc_lab.report import from_sweep
 from acpc_lab.sweeps import SweepProgress, SweepResults, load_spec
@@ -117,6 +118,7 @@ def test_other_content_under_a_name_is_scored_again_and_a_touch_is_not(
     contents = [row["content"] for row in results.rows()]
     assert len(set(contents)) == 2
     monkeypatch.setenv("COLUMNS", "300")
+    FORM.set(Format.TABLE)  # whatever a command before asked for
     results_table(results)
     shown = capsys.readouterr().out
     assert all(f"a ({content[:8]})" in shown for content in contents)
