@@ -240,13 +240,16 @@ def predict_step(
     width, parts = x.shape[-1:], modulations.unbind(1)
     if not every:  # the last layer computes the last token
         parts = *parts[:-4], *modulations[-1:, -4:].unbind(1)
-    later = x.new_full((len(x), len(x)), -math.inf).triu(1)[:, :, None, None]
+    later: Tensor | None = None
     for index, (attention_norm, qkv, mix, mlp_norm, rise, fall) in enumerate(layers):
         last = index == len(layers) - 1 and not every
         shift, scale, gate, mlp_shift, mlp_scale, mlp_gate = parts[6 * index : 6 * index + 6]
         normed = torch.addcmul(shift, torch.layer_norm(x, width, eps=MODULATION_EPS), scale)
         normed = torch.layer_norm(normed, width, *attention_norm, NORM_EPS)
-        mixed = _attend(F.linear(normed, *qkv), form.heads, None if last else later, by_element)
+        mapped = F.linear(normed, *qkv)
+        if later is None and _by_its_elements(mapped, form.heads, by_element):
+            later = mapped.new_full((len(x), len(x)), -math.inf).triu(1)[:, :, None, None]
+        mixed = _attend(mapped, form.heads, last, later)
         mixed = mixed if mix is None else _long(mixed, *mix)
         x = torch.addcmul(x[-1:] if last else x, gate, mixed)
         normed = torch.addcmul(mlp_shift, torch.layer_norm(x, width, eps=MODULATION_EPS), mlp_scale)
@@ -271,23 +274,28 @@ def _long(
     return (found if bias is None else found.add_(bias)).view(*x.shape[:-1], -1)
 
 
-def _attend(
-    qkv: Float[Tensor, "t g n three"], heads: int, later: Tensor | None, by_element: int
-) -> Float[Tensor, "q g n inner"]:
-    """Mix values causally: for each token, or where ``later`` is None for the last alone.
+def _by_its_elements(qkv: Float[Tensor, "t g n three"], heads: int, most: int) -> bool:
+    """Whether attention is computed by its elements, from ``most`` rows x heads on."""
+    may = (_captured or qkv.is_cpu) and qkv.dtype is not torch.bfloat16
+    return may and qkv.shape[1] * qkv.shape[2] * heads >= most
 
-    ``later`` is minus infinity where a token is later than the one that asks, (t, t, 1, 1).
+
+def _attend(
+    qkv: Float[Tensor, "t g n three"], heads: int, last: bool, later: Tensor | None
+) -> Float[Tensor, "q g n inner"]:
+    """Mix values causally: for each token, or for the last alone.
+
+    By elements where there is ``later``: minus infinity where a token is later than the one that
+    asks, (t, t, 1, 1).
     """
     t, g, n, _ = qkv.shape
     each = qkv.view(t, g * n, 3, heads, -1)
-    reduced = qkv.dtype is torch.bfloat16
-    if (_captured or qkv.is_cpu) and not reduced and g * n * heads >= by_element:
-        mixed = _by_element(each, later)  # (q, rows, heads, d)
+    if later is not None:
+        mixed = _by_element(each, None if last else later)  # (q, rows, heads, d)
     else:
         q, k, v = each.permute(2, 1, 3, 0, 4).unbind(0)  # (rows, heads, t, d)
-        q = q[:, :, -1:] if later is None else q
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=later is not None)
-        mixed = mixed.permute(2, 0, 1, 3)
+        q = q[:, :, -1:] if last else q
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=not last).permute(2, 0, 1, 3)
     return mixed.reshape(-1, g, n, qkv.shape[-1] // 3)
 
 
