@@ -32,25 +32,6 @@ VIEWS: dict[str, Any] = {"perturbations": SHIFTS, "draws": DRAWS, "seed": SEED, 
 QUESTION: dict[str, Any] = {**VIEWS, "past_blocks": PAST}
 
 
-def test_paired_plans_part_where_they_are_not_certified(client: AcpcClient) -> None:
-    budget = CemBudget(candidates=16, elites=4, iterations=3, horizon=3)
-    shifts = [GaussianNoise(1e-6), GaussianNoise(0.5)]
-    asked = {**QUESTION, "perturbations": shifts, "apply_to": ApplyTo.BOTH}
-    answer = client.plan_paired("lewm", HISTORY, GOAL, budget, sampling_seed=2, **asked)
-    assert answer.clean_plan.shape == (3, wire.WIDTH)
-    assert answer.receipt.parameters["apply_to"] == "both"
-    indices = [(view.spec_index, view.draw) for view in answer.views]
-    assert indices == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    for view in answer.views:
-        assert [step.bound_violations for step in view.iterations] == [0] * budget.iterations
-        assert view.certified == (view.spec_index == 0)
-        assert view.certified == all(item.elite.certified for item in view.iterations)
-        assert np.array_equal(view.perturbed_plan, answer.clean_plan) == view.certified
-        assert view.selection_regret == 0 if view.certified else view.selection_regret >= 0
-        same = [iteration.same_elites for iteration in view.iterations]
-        assert view.first_divergence == (None if all(same) else same.index(False))
-
-
 def test_what_has_no_frame_of_a_goal_is_refused(client: AcpcClient) -> None:
     moved = {**QUESTION, "apply_to": ApplyTo.GOAL}
     with pytest.raises(ArgumentError, match=r"apply_to: found goal, but goal\.latent has no frame"):
