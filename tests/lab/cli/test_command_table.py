@@ -99,7 +99,7 @@ SHOWN = [
         f"{ASK} --gate confident", 5, script=[ended(PASSED, OPEN, **UNDECIDED)],
         out=("^PASSED: what decided the outcome",
              "^how sure: undecided: 2 anchors are too few, about 240 would probably",
-             "the doubt is in SR", "95 % interval", "0.0625 to 0.25", "0.9 to 0.99", "0.25 to 0.75",
+             "the doubt is in SR", "95 % interval", "0.1 to 0.15", "0.93 to 0.99", "0.4 to 0.6",
              "(reference)"),
         err=("warning: 2 anchors are eligible, fewer than 30", f"{NAME}: submitted",
              "encoding anchors 4/4, 1 min 15 s left"),
