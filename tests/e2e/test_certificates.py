@@ -4,9 +4,7 @@ import asyncio
 from dataclasses import asdict
 from typing import Any
 
-import grpc
 import numpy as np
-import planning_wire as planning
 import pytest
 import wire
 from acpc.contract import (
@@ -16,12 +14,9 @@ from acpc.contract import (
     GaussianNoise,
     Perturbation,
 )
-from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanResponse
-from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc_client import AcpcClient, AsyncAcpcClient, CemBudget, PoolCertificate, Receipt
 from acpc_client.errors import InvalidArgument, SessionClosed
 from server_process import ServerProcess
-from waiting import GENEROUS_SECONDS
 
 SEED, ANCHOR, DRAWS, ELITES = 2**64 - 3, 17, 2, 3
 SHIFTS: tuple[Perturbation, ...] = (GaussianNoise(0.0005), GaussianNoise(0.05), GaussianBlur(3))
@@ -124,28 +119,3 @@ def test_draws_bound_how_many_may_change_a_choice(client: AcpcClient) -> None:
     plans = client.plan_paired("lewm", FRAMES[:1], FRAMES[4], budget, **views)
     (bound,) = plans.plan_may_change
     assert bound.uncertified == [view.certified for view in plans.views[-20:]].count(False)
-
-
-def test_a_proposal_is_sampled_by_its_seed_alone(channel: grpc.Channel) -> None:
-    """Candidate 0 is the mean; the same seed gives the same pool in any stream and iteration."""
-    stub = DiagnosticServiceStub(channel)
-
-    def plan(*messages: PlanRequest) -> list[PlanResponse]:
-        return list(stub.Plan(iter(messages), timeout=GENEROUS_SECONDS))
-
-    larger = planning.proposed(2, candidates=planning.CANDIDATES + 5)
-    other = planning.proposed(3, seed=7)
-    _, *answers = plan(planning.start(), planning.proposed(1), larger, other)
-    again = plan(planning.start(), planning.proposed(9))[1]
-    first, more, different = (planning.array(answer.certificate.candidates) for answer in answers)
-    assert first.shape == (planning.CANDIDATES, planning.HORIZON, wire.WIDTH)
-    assert (first[0] == 0.5).all()
-    assert np.array_equal(planning.array(again.certificate.candidates), first)
-    assert np.array_equal(more[: planning.CANDIDATES], first)
-    assert not np.array_equal(different[1:], first[1:])
-    assert abs(((more[1:] - 0.5) / 2).mean()) < 0.2
-    _, sent_back = plan(planning.start(), planning.explicit(first))
-    assert not sent_back.certificate.HasField("candidates"), "the planner has them"
-    alone = planning.certify(candidates=wire.tensor(first))
-    certified = stub.CertifyPool(alone, timeout=GENEROUS_SECONDS)
-    assert certified.receipt == answers[0].certificate.certificate.receipt
