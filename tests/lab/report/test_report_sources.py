@@ -43,6 +43,11 @@ def test_a_file_gives_the_score_that_was_saved(tmp_path: Path, suffix: str) -> N
     assert cell.cell.shift == GaussianBlur(15)
 
 
+def test_a_report_of_nothing_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="found no scores"):
+        from_files([])
+
+
 REQUEST = ScoreRequest(
     checkpoint=CheckpointRef("trained", "weights_epoch_3.pt"),
     reference=CheckpointRef("base", "weights.pt"),

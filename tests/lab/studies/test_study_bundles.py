@@ -180,3 +180,8 @@ def test_what_is_no_bundle_is_refused(copy: Path, change: dict[str, Any], words:
         (copy / "study.json").write_text(content)
         with pytest.raises(ArgumentError, match="is no manifest of a study"):
             verify(copy)
+
+
+def test_a_folder_that_holds_a_study_is_not_written_over(whole: Path) -> None:
+    with pytest.raises(ArgumentError, match="holds a study already"):
+        write(whole, SHIFTS)
