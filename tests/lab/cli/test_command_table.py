@@ -211,7 +211,8 @@ WRONG = [
     *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
         ("gone.h5", "gone.h5: is not here; of a dataset at the server: acpc anchors create"),
         ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
-        ("rooms.h5 --task twoorm", "did you mean 'tworoom'"),
+        ("rooms.h5 --task twoorm",
+         "'twoorm' is no preset, and no file: No such file or directory; did you mean 'tworoom'?"),
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
         ("windows.npz --anchors 3", "count: is for datasets, but 'windows.npz' holds arrays"),
