@@ -134,12 +134,7 @@ BAD = [
     ("history", {"history": 0}),
     ("history", {"history": 5}),
     ("frames", {"frames": ARRAYS["frames"].astype(np.float32)}),
-    ("frames", {"frames": ARRAYS["frames"][0]}),
-    ("action_blocks", {"action_blocks": ARRAYS["action_blocks"][:3]}),
     ("action_blocks", {"action_blocks": ARRAYS["action_blocks"][:, :3]}),
-    ("endpoint_states", {"endpoint_states": ARRAYS["endpoint_states"].astype(np.float32)}),
-    ("labels", {"labels": ARRAYS["labels"][:, None]}),
-    ("trajectory_ids", {"trajectory_ids": ARRAYS["trajectory_ids"].astype(np.int32)}),
 ]
 
 

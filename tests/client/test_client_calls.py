@@ -49,7 +49,6 @@ BLUR = {"gaussian_blur": {"kernel_size": 15}}
 POOL, LATENT = np.ones((5, 3, 2), np.float32), np.zeros(6, np.float32)
 NAME, SET = "operations/mine", "a" * 64
 A, MINE = {"checkpoint": {"name": "a"}}, {"request_id": "mine"}
-NUMBERS = {"draws": 3, "seed": 4, "sampling_seed": 2**63, "history": 3, "goal_offset": 7}
 BUDGET = {"candidates": 32, "elites": 4, "iterations": 6, "horizon": 3}
 
 
@@ -94,14 +93,6 @@ SENT: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
             perturbations={"specs": [SIGMA, BLUR], "draws": 2, "seed": 2**64 - 1, "anchor": 7},
         ),
     ),
-    "views of the caller's own": (
-        lambda client: client.compare_pair("a", HISTORY, BLOCKS, views=HISTORY[None], **MINE),
-        "ComparePair",
-        diagnostics.ComparePairRequest(
-            **A, history=tensor(HISTORY), action_blocks=tensor(BLOCKS),
-            explicit_views=tensor(HISTORY[None]), **MINE,
-        ),
-    ),
     "pool, goal a frame": pool(np.zeros((4, 5, 3), np.uint8), "frame"),
     "pool, goal a latent": pool(LATENT, "latent"),
     "paired plans": (
@@ -144,18 +135,6 @@ SENT: dict[str, tuple[Callable[[Any], Any], str, Any]] = {
     "geometry": study(GeometryStudy(), "geometry"),
     "planner": study(PlannerStudy(), "planner"),
     "sensitivity": study(SensitivityStudy(), "sensitivity"),
-    "sensitivity, told": study(
-        SensitivityStudy(probes=2, seed=1, horizon=3, step=0.5), "sensitivity",
-        probes=2, seed=1, horizon=3, step=0.5,
-    ),
-    "planner, told": study(
-        PlannerStudy(
-            [NOISE, GaussianBlur(15)], budget=CemBudget(32, 4, 6, 3), returns=CemReturn.BEST,
-            cost_reduction=CostReduction.SUM, **NUMBERS,
-        ),
-        "planner", shifts=[SIGMA, BLUR], budget=BUDGET, **NUMBERS,
-        cost_reduction=diagnostics.COST_REDUCTION_SUM, returns=diagnostics.CEM_RETURN_BEST,
-    ),
     "study of a dataset": (
         lambda client: client.run_study(
             "a", ANCHORS, GeometryStudy(), numeric_mode=NumericMode.FP32, **MINE

@@ -320,6 +320,8 @@ def test_a_caller_leaves_others_a_quarter_of_the_streams(guarded: Guarded) -> No
         assert (refused.code, refused.reason) == ("RESOURCE_EXHAUSTED", "TOO_MANY_STREAMS")
         assert refused.retry_after
         held += [open_pairs(guarded, guarded.keys[Role.COMPUTE], over) for _ in range(4)]
+        refused = wire.refusal(lambda: open_pairs(guarded, guarded.keys[Role.ADMIN], over))
+        assert refused.reason == "TOO_MANY_STREAMS"
     finally:
         over.set()
     assert not any(list(stream) for stream in held)

@@ -82,25 +82,6 @@ def test_a_constant_coordinate_becomes_exactly_zero(tmp_path: Path) -> None:
     assert abs(standardised[:, 0].std(ddof=1) - 1) < 1e-12
 
 
-def test_blocks_match_a_loop_and_nan_becomes_zero() -> None:
-    generator = np.random.default_rng(6)
-    actions = generator.normal(size=(3, 20, 2)).astype(np.float32)
-    actions[1, 19] = actions[2, 4, 1] = np.nan
-    statistics = ColumnStatistics(np.array([0.5, -1.0]), np.array([2.0, 0.25]), 60)
-    found = action_blocks(actions, Normaliser(statistics), frameskip=5)
-    assert found.shape == (3, 4, 10)
-    assert found.dtype == np.float32
-    for window in range(3):
-        for block in range(4):
-            expected = []
-            for step in range(5):
-                for coordinate in range(2):
-                    raw = float(actions[window, 5 * block + step, coordinate])
-                    value = (raw - statistics.mean[coordinate]) / statistics.std[coordinate]
-                    expected.append(0.0 if math.isnan(raw) else value)
-            np.testing.assert_allclose(found[window, block], expected, rtol=1e-6)
-
-
 def test_blocks_need_whole_frameskips() -> None:
     statistics = ColumnStatistics(np.zeros(2), np.ones(2), 9)
     with pytest.raises(InvalidArgument, match="frameskip: is 5, which does not divide 12 actions"):

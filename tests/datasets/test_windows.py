@@ -55,11 +55,6 @@ def test_labels_split_strictly_above_each_median(features: np.ndarray) -> None:
     assert median_split_labels(features).tolist() == reference.median_split_labels(features)
 
 
-def test_label_bits_follow_the_feature_order() -> None:
-    features = np.array([[0.0, 1.0, 0.0], [1.0, 0.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
-    assert median_split_labels(features).tolist() == [2, 1, 3, 0]
-
-
 @pytest.mark.parametrize(
     ("features", "message"),
     [

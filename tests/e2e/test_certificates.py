@@ -4,9 +4,7 @@ import asyncio
 from dataclasses import asdict
 from typing import Any
 
-import grpc
 import numpy as np
-import planning_wire as planning
 import pytest
 import wire
 from acpc.contract import (
@@ -16,12 +14,9 @@ from acpc.contract import (
     GaussianNoise,
     Perturbation,
 )
-from acpc.v1.diagnostic_service_pb2 import PlanRequest, PlanResponse
-from acpc.v1.diagnostic_service_pb2_grpc import DiagnosticServiceStub
 from acpc_client import AcpcClient, AsyncAcpcClient, CemBudget, PoolCertificate, Receipt
 from acpc_client.errors import InvalidArgument, SessionClosed
 from server_process import ServerProcess
-from waiting import GENEROUS_SECONDS
 
 SEED, ANCHOR, DRAWS, ELITES = 2**64 - 3, 17, 2, 3
 SHIFTS: tuple[Perturbation, ...] = (GaussianNoise(0.0005), GaussianNoise(0.05), GaussianBlur(3))
@@ -30,25 +25,6 @@ HISTORY, GOAL, PAST = FRAMES[:3], FRAMES[3], wire.blocks(2)
 POOL = wire.blocks(24 * 3, seed=11).reshape(24, 3, -1)
 VIEWS: dict[str, Any] = {"perturbations": SHIFTS, "draws": DRAWS, "seed": SEED, "anchor": ANCHOR}
 QUESTION: dict[str, Any] = {**VIEWS, "past_blocks": PAST}
-
-
-def test_paired_plans_part_where_they_are_not_certified(client: AcpcClient) -> None:
-    budget = CemBudget(candidates=16, elites=4, iterations=3, horizon=3)
-    shifts = [GaussianNoise(1e-6), GaussianNoise(0.5)]
-    asked = {**QUESTION, "perturbations": shifts, "apply_to": ApplyTo.BOTH}
-    answer = client.plan_paired("lewm", HISTORY, GOAL, budget, sampling_seed=2, **asked)
-    assert answer.clean_plan.shape == (3, wire.WIDTH)
-    assert answer.receipt.parameters["apply_to"] == "both"
-    indices = [(view.spec_index, view.draw) for view in answer.views]
-    assert indices == [(0, 0), (0, 1), (1, 0), (1, 1)]
-    for view in answer.views:
-        assert [step.bound_violations for step in view.iterations] == [0] * budget.iterations
-        assert view.certified == (view.spec_index == 0)
-        assert view.certified == all(item.elite.certified for item in view.iterations)
-        assert np.array_equal(view.perturbed_plan, answer.clean_plan) == view.certified
-        assert view.selection_regret == 0 if view.certified else view.selection_regret >= 0
-        same = [iteration.same_elites for iteration in view.iterations]
-        assert view.first_divergence == (None if all(same) else same.index(False))
 
 
 def test_what_has_no_frame_of_a_goal_is_refused(client: AcpcClient) -> None:
@@ -143,28 +119,3 @@ def test_draws_bound_how_many_may_change_a_choice(client: AcpcClient) -> None:
     plans = client.plan_paired("lewm", FRAMES[:1], FRAMES[4], budget, **views)
     (bound,) = plans.plan_may_change
     assert bound.uncertified == [view.certified for view in plans.views[-20:]].count(False)
-
-
-def test_a_proposal_is_sampled_by_its_seed_alone(channel: grpc.Channel) -> None:
-    """Candidate 0 is the mean; the same seed gives the same pool in any stream and iteration."""
-    stub = DiagnosticServiceStub(channel)
-
-    def plan(*messages: PlanRequest) -> list[PlanResponse]:
-        return list(stub.Plan(iter(messages), timeout=GENEROUS_SECONDS))
-
-    larger = planning.proposed(2, candidates=planning.CANDIDATES + 5)
-    other = planning.proposed(3, seed=7)
-    _, *answers = plan(planning.start(), planning.proposed(1), larger, other)
-    again = plan(planning.start(), planning.proposed(9))[1]
-    first, more, different = (planning.array(answer.certificate.candidates) for answer in answers)
-    assert first.shape == (planning.CANDIDATES, planning.HORIZON, wire.WIDTH)
-    assert (first[0] == 0.5).all()
-    assert np.array_equal(planning.array(again.certificate.candidates), first)
-    assert np.array_equal(more[: planning.CANDIDATES], first)
-    assert not np.array_equal(different[1:], first[1:])
-    assert abs(((more[1:] - 0.5) / 2).mean()) < 0.2
-    _, sent_back = plan(planning.start(), planning.explicit(first))
-    assert not sent_back.certificate.HasField("candidates"), "the planner has them"
-    alone = planning.certify(candidates=wire.tensor(first))
-    certified = stub.CertifyPool(alone, timeout=GENEROUS_SECONDS)
-    assert certified.receipt == answers[0].certificate.certificate.receipt

@@ -121,24 +121,6 @@ def test_a_pair_and_a_certificate_are_the_papers(client: AcpcClient, tmp_path: P
     assert answer.views[0].top1.margin == pytest.approx(margin, abs=1e-3 * scale)
 
 
-@pytest.mark.parametrize(
-    ("checkpoint", "given", "field", "words"),
-    [
-        ("dino", {}, "proprio", "missing; the checkpoint's frames come with .* width 4"),
-        ("dino", {"proprio": normal(2, 3)}, "proprio", "width 3, but .* come with 4"),
-        ("dino", {"proprio": normal(1, 4)}, "proprio.shape", "1 rows, but there are 2 frames"),
-        ("lewm", {"proprio": normal(2, 4)}, "proprio", "takes no proprioception; leave it out"),
-    ],
-)
-def test_proprioception_is_asked_for_or_turned_down(
-    client: AcpcClient, checkpoint: str, given: dict[str, NDArray[np.float32]], field: str,
-    words: str,
-) -> None:  # fmt: skip
-    with pytest.raises(InvalidArgument, match=words) as caught:
-        client.compare_pair(checkpoint, frames(2), normal(4, 6), views=frames(1, 2), **given)
-    assert [x.field for x in caught.value.violations] == [field]
-
-
 def test_scores_from_a_dataset_and_from_its_set(client: AcpcClient) -> None:
     asked = {"protocol": PROTOCOL}
     direct = client.score_checkpoint("dino", SOURCE, NOISE, **asked)

@@ -5,7 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -132,13 +132,6 @@ def watched(at: Scene, tell: Tell) -> dict[str, float]:
     return of_folder(at.folder / f"{at.folder.name}.watch")
 
 
-RESUMED: dict[Follower, Callable[[Scene], Sequence[object]]] = {
-    sweep_command: lambda at: ("sweep", "run", at.sweep()),
-    watched: lambda at: ("watch", "model", "--sweep", at.sweep(), "--once"),
-}
-"""Commands that go on where they were when they are given again."""
-
-
 FOLLOWERS = (blocking, sweep_command, watched)
 
 
@@ -177,20 +170,6 @@ def test_a_follower_outlasts_its_server(
     assert len(away) == 1, told
     assert at.target in away[0] and "waiting up to 10 min" in away[0]
     assert told.count(BACK) == 1
-    assert len(jobs(at) - before) == 1
-
-
-@pytest.mark.parametrize("follower", RESUMED)
-def test_a_follower_goes_on_after_its_own_end(
-    follower: Follower, at: Scene, undisturbed: dict[str, float]
-) -> None:
-    """It is killed under its job, and so is the server; the same command finds the same job."""
-    before = jobs(at)
-    given = [ACPC, *map(str, RESUMED[follower](at)), "--target", at.target]
-    with processes.running(given):
-        wait_until(lambda: at.faulty.hangs("state"))
-    restarted(at)
-    assert follower(at, lambda line: None) == undisturbed
     assert len(jobs(at) - before) == 1
 
 

@@ -11,6 +11,7 @@ from acpc_client import AnchorArrays, AnchorSet
 from acpc_client.errors import FailedPrecondition
 from acpc_client.sync.client import AcpcClient
 from acpc_command import acpc_command
+from anchor_wire import anchor_arrays
 from served_world import FRAME_SIDE, ServedWorld
 from server_process import ServerProcess
 from study_reference import StudyAnchors
@@ -23,7 +24,6 @@ STUDY = SensitivityStudy(probes=2, horizon=HORIZON, step=0.02, directions="light
 @pytest.fixture(scope="module")
 def anchors() -> AnchorArrays:
     rng = np.random.default_rng(8)
-    steps = EARLY + HISTORY + HORIZON
     image = (FRAME_SIDE, FRAME_SIDE, 3)
     lengths = 10.0 ** rng.uniform(-30, 30, (COUNT, PROBES, 1, 1, 1, 1))
     light = rng.standard_normal((COUNT, PROBES, EARLY + HISTORY, *image)) + 0.5
@@ -31,11 +31,7 @@ def anchors() -> AnchorArrays:
     early[:, :, :EARLY] = 1
     return AnchorArrays(
         history=EARLY + HISTORY,
-        frames=rng.integers(0, 256, (COUNT, steps, *image), np.uint8),
-        action_blocks=rng.standard_normal((COUNT, steps - 1, 10), np.float32),
-        endpoint_states=rng.standard_normal((COUNT, 2)),
-        labels=rng.integers(0, 2, COUNT),
-        anchor_ids=rng.permutation(COUNT),
+        **anchor_arrays(COUNT, 8, steps=EARLY + HISTORY + HORIZON, size=image[:2], block=10),
         directions={"light:1": (lengths * light).astype(np.float32), "early": early},
     )
 

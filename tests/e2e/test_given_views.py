@@ -10,7 +10,6 @@ import pytest
 import torch
 from acpc.contract import (
     CemBudget,
-    DatasetAnchors,
     DriftStudy,
     GivenViews,
     Perturbation,
@@ -116,28 +115,6 @@ def test_a_picture_of_a_group_is_its_frames(
     for picture in client.preview_anchors(job, [0, 7], draw=2):
         np.testing.assert_array_equal(picture.perturbed, views[picture.anchor, 2])
         np.testing.assert_array_equal(picture.clean, anchors.frames[picture.anchor, :HISTORY])
-
-
-def test_what_a_set_does_not_have_is_told(
-    client: AcpcClient, stored: AnchorSet, anchors: AnchorArrays
-) -> None:
-    plain = client.anchors.upload(anchors)
-    dataset = DatasetAnchors("rooms.h5", "tworoom", count=20)
-    field = "perturbation.given_views.group"
-    cases = [
-        (stored, GivenViews("night"), field, "no group of views 'night'; it has moved:4, once"),
-        (plain, GROUP, field, "it has none"),
-        (dataset, GROUP, field, "upload an anchor set"),
-        (stored, GivenViews("once"), "protocol.draws", "is 3, but the group 'once' .* has 1 views"),
-    ]
-    for source, shift, wanted, message in cases:
-        with pytest.raises(InvalidArgument, match=message) as caught:
-            score(client, source, shift)
-        assert [v.field for v in caught.value.violations] == [wanted]
-    frames = np.zeros((HISTORY, SIDE, SIDE, 3), np.uint8)
-    with pytest.raises(InvalidArgument, match="explicit_views") as caught:
-        client.compare_pair("model", frames, np.zeros((10, 10), np.float32), perturbations=GROUP)
-    assert [v.field for v in caught.value.violations] == ["perturbations.specs[0].given_views"]
 
 
 def test_states_and_labels_of_a_set_are_told(

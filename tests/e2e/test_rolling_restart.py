@@ -13,12 +13,12 @@ from job_world import write_job_world
 from postgres_server import PostgresServer
 from waiting import wait_until
 
-KINDS = ("pair", "pool", "score")
+KINDS = ("pair", "score")
 SEEDS = 3  # scores of equal seed have equal bytes, whichever server measures them
 
 
 class Load:
-    """Callers of each kind of call, two of each, and what they have seen."""
+    """Callers of each kind of call, three of each, and what they have seen."""
 
     def __init__(self, client: AcpcClient) -> None:
         self.client, self.over = client, threading.Event()
@@ -28,7 +28,7 @@ class Load:
         self.threads = [
             threading.Thread(target=self.call, args=(kind, 10 * seed + place))
             for place, kind in enumerate(KINDS)
-            for seed in range(2)
+            for seed in range(3)
         ]
 
     def call(self, kind: str, seed: int) -> None:
@@ -41,14 +41,9 @@ class Load:
                 self.failures.append(f"{kind}: {error.code}: {error.message}")
 
     def pair(self, rng: np.random.Generator) -> None:
-        shift = GaussianNoise(0.08)
-        self.client.compare_pair("model", frames(rng, 3), blocks(rng, 10), perturbations=shift)
-
-    def pool(self, rng: np.random.Generator) -> None:
-        self.client.certify_pool(
-            "model", frames(rng, 3), blocks(rng, 16, 8), frames(rng, 1)[0],
-            past_blocks=blocks(rng, 2), perturbations=GaussianNoise(0.02),
-        )  # fmt: skip
+        history = rng.integers(0, 256, (3, 28, 28, 3), np.uint8)
+        blocks = rng.standard_normal((10, 10)).astype(np.float32)
+        self.client.compare_pair("model", history, blocks, perturbations=GaussianNoise(0.08))
 
     def score(self, rng: np.random.Generator) -> None:
         seed = int(rng.integers(SEEDS))
@@ -67,14 +62,6 @@ class Load:
             return bool(self.failures) or (more.total() >= 30 and all(map(more.get, KINDS)))
 
         wait_until(passed, "the load stands still")
-
-
-def frames(rng: np.random.Generator, count: int) -> np.ndarray:
-    return rng.integers(0, 256, (count, 28, 28, 3), np.uint8)
-
-
-def blocks(rng: np.random.Generator, *shape: int) -> np.ndarray:
-    return rng.standard_normal((*shape, 10)).astype(np.float32)
 
 
 @pytest.mark.slow

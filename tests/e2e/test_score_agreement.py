@@ -12,6 +12,7 @@ from acpc.contract import (
     DatasetAnchors,
     GaussianBlur,
     GaussianNoise,
+    NumericMode,
     PartnerPast,
     Perturbation,
     Reading,
@@ -100,9 +101,14 @@ def test_one_checkpoint(
     asked = {"draws": 3, "quantile": 0.75, "margin": 0.25, "weights": [0.1, 0.2, 0.3, 0.4]}
     asked |= {"extra_horizons": [1, 2], "extra_quantiles": [0.5, 1.0]}
     protocol = ScoreProtocol(seed=SEED, horizon=HORIZON, **asked)
-    job = client.score_checkpoint(name, SOURCE, shift, protocol=protocol)
-    score = job.result(timeout=GENEROUS_SECONDS)
+    score, exact = (
+        client.score_checkpoint(name, SOURCE, shift, protocol=protocol, numeric_mode=mode).result(
+            timeout=GENEROUS_SECONDS
+        )
+        for mode in (NumericMode.FP32, NumericMode.FP64)
+    )
     wanted = measured(world, name, anchors, shift, **asked)
+    assert exact.checkpoint.ir_raw == pytest.approx(wanted.ir_raw, rel=1e-9)
     error = worst(score.checkpoint, wanted, anchors.ids, 0.25)
     print(
         f"{name} {type(shift).__name__}: IR {wanted.ir_raw:.4f}, SR {wanted.sr:.3f}, "

@@ -22,20 +22,12 @@ NODE = ROOT / "examples/clients/node"
 
 @pytest.fixture(scope="module")
 def npm() -> str:
-    found = shutil.which("npm")
-    if found is None:
-        missing("npm", "npm")
-    assert found is not None
-    return found
+    return shutil.which("npm") or missing("npm", "npm")
 
 
 @pytest.fixture(scope="module")
 def buf() -> list[str]:
-    found = find_buf()
-    if found is None:
-        missing("npm", "npm")
-    assert found is not None
-    return found
+    return find_buf() or missing("npm", "npm")
 
 
 @pytest.fixture(scope="module")

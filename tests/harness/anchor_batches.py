@@ -11,6 +11,7 @@ from acpc.contract import AnchorArrays
 from acpc.datasets import draw_windows
 from acpc_server.data.anchor_sets import AnchorLimits, AnchorStore, SetInfo, UploadHeader
 from acpc_server.observe import Metrics
+from anchor_wire import anchor_arrays
 
 HISTORY, HORIZON, COUNT = 2, 3, 11
 LIMITS = AnchorLimits(
@@ -33,18 +34,8 @@ def anchors(
     size: tuple[int, int] = (12, 9), block: int = 4, extras: Mapping[str, np.ndarray] = {},
     **changed: np.ndarray,
 ) -> AnchorArrays:  # fmt: skip
-    rng, steps = np.random.default_rng(seed), history + horizon
-    arrays = {
-        "frames": rng.integers(0, 256, (count, steps, *size, 3), np.uint8),
-        "action_blocks": rng.standard_normal((count, steps - 1, block), np.float32),
-        "endpoint_states": rng.standard_normal((count, 2)),
-        "labels": rng.integers(0, 2, count),
-        "anchor_ids": rng.permutation(count),
-        "trajectory_ids": np.arange(count) // 3,
-        **extras,
-        **changed,
-    }
-    return AnchorArrays.of(history, arrays)
+    arrays = anchor_arrays(count, seed, steps=history + horizon, size=size, block=block)
+    return AnchorArrays.of(history, {**arrays, **extras, **changed})
 
 
 def drawn_anchors(*given: Any, **options: Any) -> AnchorArrays:

@@ -20,9 +20,10 @@ def anchor_arrays(
 ) -> dict[str, np.ndarray]:  # fmt: skip
     """Arrays of a good set; frames that compress, but not to nothing."""
     rng, (height, width) = np.random.default_rng(seed), size
-    coarse = rng.integers(0, 256, (count, steps, height // 2, width // 2, 3), np.uint8)
+    coarse = rng.integers(0, 256, (count, steps, -(-height // 2), -(-width // 2), 3), np.uint8)
+    frames = coarse.repeat(2, axis=2).repeat(2, axis=3)[:, :, :height, :width]
     return {
-        "frames": coarse.repeat(2, axis=2).repeat(2, axis=3),
+        "frames": np.ascontiguousarray(frames),
         "action_blocks": rng.standard_normal((count, steps - 1, block), np.float32),
         "endpoint_states": rng.standard_normal((count, 2)),
         "labels": rng.integers(0, 2, count),

@@ -1,6 +1,7 @@
 """Programs that tests use where they are installed."""
 
 import os
+from typing import NoReturn
 
 import pytest
 
@@ -10,5 +11,5 @@ def required(name: str) -> bool:
     return name in os.environ.get("ACPC_TEST_REQUIRE", "").split(",")
 
 
-def missing(name: str, install: str) -> None:
+def missing(name: str, install: str) -> NoReturn:
     (pytest.fail if required(name) else pytest.skip)(f"no {name}: apt-get install {install}")

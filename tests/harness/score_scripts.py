@@ -3,7 +3,7 @@
 from typing import Any
 
 from acpc.v1 import scoring_service_pb2 as pb
-from client_messages import operation, score_response
+from client_messages import operation, score_response, sure
 
 NAME = "operations/mine"
 SCORE = [
@@ -17,17 +17,8 @@ def ended(outcome: int, confident: int | None, **more: Any) -> Any:
     """A job whose screen says one thing by its numbers and another by its intervals."""
     found = None
     if confident is not None:
-        fields = {
-            "confidence": 0.95,
-            "ir_raw": {"lower": 0.25, "upper": 0.75, "method": "made up"},
-            "ir_relative": {"lower": 0.0625, "upper": 0.25, "method": "made up"},
-            "sr": {"lower": 0.9, "upper": 0.99, "method": "made up"},
-            "confident_outcome": confident,
-            "trajectories": 2,
-            "resamples": 2000,
-            "notes": ["2 anchors are eligible, fewer than 30"],
-        }
-        found = pb.Evidence(**{**fields, **more})
+        found = sure(confident, **more)
+        found.notes.append("2 anchors are eligible, fewer than 30")
     response = score_response(
         outcome, sr_passed=outcome != pb.OUTCOME_FAILED, evidence=found,
         with_reference=outcome != pb.OUTCOME_INCONCLUSIVE,

@@ -122,10 +122,10 @@ class Fuzzer:
     Args:
         address: ``host:port``.
         names: What exists there.
-        pid: Its process, whose memory is watched; 0: it is not.
+        pid: Its process, whose memory is watched.
     """
 
-    def __init__(self, address: str, seed: int, names: Names, pid: int = 0) -> None:
+    def __init__(self, address: str, seed: int, names: Names, pid: int) -> None:
         self._address = address
         self._pid = pid
         self._seed = seed
@@ -138,7 +138,7 @@ class Fuzzer:
 
         def one(index: int) -> None:
             case = self._cases.case(index)
-            with watch.request(index, case.price) if watch else contextlib.nullcontext():
+            with watch.request(index, case.price):
                 ended = send(self._channel(), case)
             wrong = offence(case, *ended)
             with lock:
@@ -148,18 +148,17 @@ class Fuzzer:
                     where = f"--seed {self._seed} --only {index}"
                     report.offences.append(f"{case.path}: {wrong} (again: {where})")
 
-        watch = Resident(self._pid) if self._pid else None
-        with ThreadPoolExecutor(WORKERS) as pool, watch or contextlib.nullcontext():
+        watch = Resident(self._pid)
+        with ThreadPoolExecutor(WORKERS) as pool, watch:
             for _ in pool.map(one, indices):
                 pass
-        if watch:
-            report.rise_mib = watch.highest // MIB
-            if report.rise_mib > ALLOWANCE_MIB:
-                cases = ", ".join(map(str, watch.under))
-                report.offences.append(
-                    f"resident memory rose by {report.rise_mib} MiB more than the price of cases "
-                    f"{cases} (again: --seed {self._seed} --only one of them)"
-                )
+        report.rise_mib = watch.highest // MIB
+        if report.rise_mib > ALLOWANCE_MIB:
+            cases = ", ".join(map(str, watch.under))
+            report.offences.append(
+                f"resident memory rose by {report.rise_mib} MiB more than the price of cases "
+                f"{cases} (again: --seed {self._seed} --only one of them)"
+            )
         for channel in self._channels:
             channel.close()
         return report

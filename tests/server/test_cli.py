@@ -185,7 +185,7 @@ def keys(*arguments: object, **variables: str) -> Result:
     return CliRunner().invoke(app, ["keys", *map(str, arguments)], env=variables)
 
 
-def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
+def test_a_key_from_its_making_to_its_end_beside_a_certificate(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     made = keys("create", "--name", "ci", "--role", "compute", "--days", 30, "--file", path)
     assert made.exit_code == 0, made.output
@@ -207,6 +207,11 @@ def test_a_key_from_its_making_to_its_end(tmp_path: Path) -> None:
         "id": found.id, "name": "ci", "role": "compute",
         "created": found.created.isoformat(), "expires": found.expires.isoformat(),
     }  # fmt: skip
+    made = keys("certificate", "--name", "ops", "--role", "admin", "--file", path)
+    assert made.stderr == "client certificates of ops have the role admin\n"
+    _, other = json.loads(keys("list", "--file", path, "-o", "json").stdout)
+    assert (other["name"], other["role"]) == ("ops", "admin")
+    assert "ops" in keys("list", "--file", path).stdout
     assert keys("revoke", found.id, "--file", path).exit_code == 0
     assert read_keys(path).find(key) is None
     assert isinstance(keys("revoke", found.id, "--file", path).exception, NotFound)
@@ -238,15 +243,3 @@ def test_a_role_that_is_none(tmp_path: Path) -> None:
     assert wrong.exit_code == 2
     assert "'root' is not one of 'read', 'compute', 'admin'" in wrong.stderr
     assert "Value error" not in wrong.stderr
-
-
-def test_keys_and_certificates_are_listed_with_their_roles(run: Run, tmp_path: Path) -> None:
-    file = ("--file", tmp_path / "keys.json")
-    run("keys", "create", "--name", "planner", "--role", "compute", *file)
-    made = run("keys", "certificate", "--name", "ops", "--role", "admin", *file)
-    assert made.stderr == "client certificates of ops have the role admin\n"
-    listed = json.loads(run("keys", "list", "-o", "json", *file).stdout)
-    assert [(one["name"], one["role"]) for one in listed] == [
-        ("planner", "compute"), ("ops", "admin"),
-    ]  # fmt: skip
-    assert "ops" in run("keys", "list", *file).stdout

@@ -99,7 +99,7 @@ SHOWN = [
         f"{ASK} --gate confident", 5, script=[ended(PASSED, OPEN, **UNDECIDED)],
         out=("^PASSED: what decided the outcome",
              "^how sure: undecided: 2 anchors are too few, about 240 would probably",
-             "the doubt is in SR", "95 % interval", "0.0625 to 0.25", "0.9 to 0.99", "0.25 to 0.75",
+             "the doubt is in SR", "95 % interval", "0.1 to 0.15", "0.93 to 0.99", "0.4 to 0.6",
              "(reference)"),
         err=("warning: 2 anchors are eligible, fewer than 30", f"{NAME}: submitted",
              "encoding anchors 4/4, 1 min 15 s left"),
@@ -211,6 +211,8 @@ WRONG = [
     *(Row(f"anchors upload {argv}", 2, err=(words,)) for argv, words in (
         ("gone.h5", "gone.h5: is not here; of a dataset at the server: acpc anchors create"),
         ("rooms.h5", "task: 'rooms.h5' is a hdf5 dataset; say how to read it: --task with"),
+        ("rooms.h5 --task twoorm",
+         "'twoorm' is no preset, and no file: No such file or directory; did you mean 'tworoom'?"),
         ("rooms.h5 --task tworoom", "count: is 100, but the dataset has only 0 windows"),
         ("rooms.h5 --task tworoom --format csv", "found 'csv'; wanted one of"),
         ("windows.npz --anchors 3", "count: is for datasets, but 'windows.npz' holds arrays"),

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from acpc.contract import AnchorSource, FailedPrecondition
 from acpc_client import AnchorArrays, DatasetAnchors, digest_of
-from acpc_client.errors import ArgumentError
 from acpc_command import acpc_command
 from acpc_lab.datasets import drawn_from
 from acpc_server.data import DatasetStore
@@ -57,20 +56,6 @@ def test_reading_tells_how_far_it_is_and_holds_a_slice(exact: Path) -> None:
         assert anchors.frames[0:4].shape == (4, 5, SIDE, SIDE, 3)
         assert anchors.frames[4:9].shape == (5, 5, SIDE, SIDE, 3)
     assert told == [(4, 9), (9, 9)]
-
-
-@pytest.mark.parametrize(
-    ("path", "task", "format", "message"),
-    [
-        ("a.h5", "twoorm", "", "'twoorm' is no preset, and no file: .*did you mean 'tworoom'"),
-        ("a.h5", "tworoom", "csv", "found 'csv'; wanted one of hdf5, lance"),
-    ],
-)
-def test_a_wrong_argument_names_it(
-    exact: Path, path: str, task: str, format: str, message: str
-) -> None:
-    with pytest.raises(ArgumentError, match=message):
-        draw(exact.parent / path, task, format=format)
 
 
 def test_a_task_that_does_not_fit_names_those_that_would(exact: Path) -> None:

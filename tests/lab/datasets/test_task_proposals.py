@@ -102,7 +102,9 @@ def test_what_is_not_there_is_named_beside_what_is(
     assert wrong in answer.stderr
 
 
-def test_frames_in_another_form_come_with_the_page(acpc: Acpc, tmp_path: Path) -> None:
+def test_frames_in_another_form_come_with_the_page_that_writes_others(
+    acpc: Acpc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     content = public_columns(LENGTHS)
     x = content.columns["pixels"] = content.columns["pixels"].transpose(0, 3, 1, 2)
     write_public_dataset(tmp_path / "rooms.h5", content)
@@ -111,14 +113,6 @@ def test_frames_in_another_form_come_with_the_page(acpc: Acpc, tmp_path: Path) -
     shown = " ".join(answer.stdout.split())
     assert f"is uint8 {x.shape}" in shown and "docs/tasks.md" in shown
     assert "pixels: no column of the dataset can be the pixels" in answer.stderr
-
-
-def test_the_page_writes_frames_beside_those_in_another_form(
-    acpc: Acpc, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    content = public_columns(LENGTHS)
-    content.columns["pixels"] = content.columns["pixels"].transpose(0, 3, 1, 2)
-    write_public_dataset(tmp_path / "rooms.h5", content)
     monkeypatch.chdir(tmp_path)
     page = (Path(__file__).parents[3] / "docs/tasks.md").read_text()
     exec(page.partition("```python\n")[2].partition("```")[0], {})  # noqa: S102 - our own page

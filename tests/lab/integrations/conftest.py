@@ -17,11 +17,5 @@ def release(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 @pytest.fixture
-def client(target: str) -> Iterator[AcpcClient]:
-    with AcpcClient(target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def session(client: AcpcClient, counterparty: Counterparty) -> Sessions:
     return Sessions(client, counterparty)

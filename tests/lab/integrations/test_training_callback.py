@@ -117,13 +117,14 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
     world.write_weights(f"{run}/epoch-0", seed=0)
     heard: list[EpochScore] = []
     callback = ScoreCheckpointCallback(
-        server.address, ANCHORS, [NOISE, GaussianBlur(5)], export=exporter(world, run),
+        server.address, ANCHORS, [GaussianNoise(0.2), NOISE, GaussianBlur(5)],
+        export=exporter(world, run),
         reference=f"{run}/epoch-0", protocol=PROTOCOL, drain=60, listeners=[heard.append],
     )  # fmt: skip
     trainer = fit(lightning, tmp_path, [callback])
     assert trainer.told == [] and heard == callback.scores
     assert [(item.epoch, item.step) for item in callback.scores] == [
-        (epoch, 3 * (epoch + 1)) for epoch in range(3) for _ in range(2)
+        (epoch, 3 * (epoch + 1)) for epoch in range(3) for _ in range(3)
     ]
     by_hand = {}
     with AcpcClient(server.address) as client:
@@ -132,6 +133,10 @@ def test_every_epoch_is_scored_and_logged_with_its_own_step(
                 f"{run}/epoch-{epoch}", ANCHORS, NOISE, reference=f"{run}/epoch-0",
                 protocol=PROTOCOL,
             ).result(GENEROUS_SECONDS)  # fmt: skip
+    limit = "acpc/gaussian_noise/limit"  # of several severities, none of the blur's one
+    found = [(row["step"], row[limit]) for row in logged(tmp_path) if row[limit]]
+    assert found == [("3", "0.0"), ("6", "0.0"), ("9", "0.0")]
+    assert "acpc/gaussian_blur/limit" not in logged(tmp_path)[0]
     rows = {int(r["step"]): r for r in logged(tmp_path) if r["acpc/gaussian_noise_0.08/sr"]}
     assert sorted(rows) == [3, 6, 9]
     assert sum(bool(row["acpc/gaussian_blur_5/ir"]) for row in logged(tmp_path)) == 3

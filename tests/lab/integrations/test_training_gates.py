@@ -23,11 +23,8 @@ PASSED, FAILED, UNDECIDED = pb.OUTCOME_PASSED, pb.OUTCOME_FAILED, pb.OUTCOME_UND
 
 
 def scored(epoch: int, outcome: int, confident: int | None, shift: Any = NOISE) -> EpochScore:
-    found = None
-    if confident is not None:
-        found = pb.Evidence(
-            confidence=0.95, confident_outcome=confident, doubt=pb.DOUBT_SR, anchors_to_decide=240
-        )
+    doubt = {"doubt": pb.DOUBT_SR, "anchors_to_decide": 240}
+    found = None if confident is None else sure(confident, **doubt)
     message = score_response(outcome, sr_passed=outcome == PASSED, evidence=found)
     score = Score.from_message(message)
     return EpochScore(epoch, 0, CheckpointRef("a"), shift, "operations/a", score, None)
@@ -43,26 +40,6 @@ def ended(scores: list[EpochScore], **options: Any) -> list[str]:
         warnings.simplefilter("always")
         callback.on_train_end(TRAINER, None)
     return [str(item.message) for item in caught]
-
-
-def test_an_epoch_of_several_severities_logs_up_to_which_it_passes() -> None:
-    """With the last of them, and nothing of a kind that has one alone."""
-    shifts = [GaussianNoise(0.02), GaussianBlur(5), GaussianNoise(0.08)]
-    arrived, logged = [], []
-    for shift, outcome in zip(shifts, (PASSED, PASSED, FAILED), strict=True):
-        message = score_response(outcome, sr_passed=outcome == PASSED, evidence=sure(outcome))
-        score = Score.from_message(message)
-        arrived.append(EpochScore(3, 7, CheckpointRef("a"), shift, "operations/a", score, None))
-    callback = ScoreCheckpointCallback("localhost:1", ANCHORS, shifts, export=lambda *_: None)
-    callback._scorer = SimpleNamespace(arrived=lambda: arrived)
-    logger = SimpleNamespace(log_metrics=lambda found, step: logged.append((step, found)))
-    callback._log(SimpleNamespace(loggers=[logger]))
-    assert [step for step, _ in logged] == [7] * 4
-    assert logged[-1][1] == {
-        "acpc/gaussian_noise/limit": 0.02,
-        "acpc/gaussian_noise/limit_lower": 0.02,
-        "acpc/gaussian_noise/limit_upper": 0.08,
-    }
 
 
 @pytest.mark.parametrize(

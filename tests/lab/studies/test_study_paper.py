@@ -4,7 +4,6 @@ A printed number stands for an interval: half a unit of its last digit to either
 number agrees with a printed one when the printed inputs, moved within their intervals, can give it.
 """
 
-from fractions import Fraction
 from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +14,6 @@ from acpc_lab.studies import STUDIES, Evidence, paper
 from acpc_lab.studies.collapse import CollapseSummary
 from acpc_lab.studies.drift import DriftCell, reduction
 from acpc_lab.studies.shifts import ShiftSummary
-from acpc_lab.studies.thresholds.selection import Agreement, sources
 from acpc_lab.studies.thresholds.study import mean_of
 from scipy import stats
 
@@ -113,40 +111,6 @@ def test_drift_reductions_over_runs_are_the_published_ones() -> None:
     ]
     assert shown == [(55.9, 4.7), (51.3, 3.5)]
     assert (found.improved, found.cells) == (12, 12)
-
-
-def test_the_splits_are_the_nonempty_proper_subsets() -> None:
-    splits = paper.splits()
-    assert {split.source for split in splits} == set(sources(TASKS))
-    assert [len(split.source) for split in splits].count(1) == 4
-    assert len(splits) == 14
-    for split in splits:
-        assert set(split.source) | set(split.test) == set(TASKS)
-
-
-def test_splits_with_equal_thresholds_average_their_test_tasks() -> None:
-    """Tasks weigh alike: the four printed rows with one test task give the nine others."""
-    at_common = [split for split in paper.splits() if (split.t_ir, split.t_sr) == (0.3, 0.95)]
-    assert len(at_common) == 13
-    single = {
-        split.test[0]: Agreement(
-            # 0.3 and 1.0 are printed with one digit; a mean over three runs is a multiple of 1/3.
-            mismatch=Fraction(round(split.mismatch * 3), 3),
-            worst_mismatch=Fraction(split.worst_mismatch),
-            balanced_accuracy=Fraction(str(split.balanced_accuracy)),
-            precision=Fraction(str(split.precision)),
-            recall=Fraction(str(split.recall)),
-        )
-        for split in at_common
-        if len(split.test) == 1
-    }
-    assert set(single) == set(TASKS)
-    for split in at_common:
-        found = Agreement.of_tasks(single[task] for task in split.test)
-        assert round(float(found.mismatch), 1) == split.mismatch
-        assert found.worst_mismatch == split.worst_mismatch
-        for name in ("balanced_accuracy", "precision", "recall"):
-            assert abs(float(getattr(found, name)) - getattr(split, name)) <= 2 * THOUSANDTH
 
 
 def test_the_averages_over_splits_are_the_published_ones() -> None:

@@ -41,12 +41,13 @@ def test_the_lid_can_be_closed(acpc: Acpc, file: Path) -> None:
     assert seen.stdout.splitlines()[-1] == "mine: 2 cells: 2 running"
     assert acpc("cancel", file).stdout == "2 cancellations requested\n"
     acpc("sweep", "run", file, "--watch", code=4)
+    assert "2 cancelled" in acpc("sweep", "show", file, "--offline").stdout
+    assert acpc("cancel", file).stdout == "0 cancellations requested\n"
     acpc("sweep", "run", file, "--submit-only")
     acpc("sweep", "run", file, "--watch")
     status = acpc("sweep", "show", file, "-o", "json").stdout
-    assert [cell["answer"]["state"] for cell in json.loads(status)["answer"]["cells"]] == [
-        "succeeded"
-    ] * 2
+    answers = [cell["answer"] for cell in json.loads(status)["answer"]["cells"]]
+    assert [(one["state"], one["attempt"]) for one in answers] == [("succeeded", 2)] * 2
 
 
 def test_results_are_exported_without_a_server(acpc: Acpc, file: Path, tmp_path: Path) -> None:

@@ -161,18 +161,6 @@ def test_a_checkpoint_that_changed_under_the_same_name_is_not_passed_off(at: Sce
     assert "give the sweep another name" in results[0].message
 
 
-def test_cancelled_cells_are_left_alone_until_the_next_run(at: Scene) -> None:
-    at.party.looks = 10**6
-    sweep = at.sweep()
-    sweep.run(at.client, follow=False)
-    assert sweep.cancel(at.client) == 2
-    assert states(sweep.run(at.client, poll=POLL, submit=False)) == ["cancelled"] * 2
-    assert sweep.cancel(at.client) == 0
-    at.party.looks = 1
-    assert states(sweep.run(at.client, poll=POLL)) == ["succeeded"] * 2
-    assert [item.attempt for item in sweep.results()] == [2, 2]
-
-
 def test_a_file_that_grows_goes_on_and_one_that_shrinks_says_what_changed(at: Scene) -> None:
     at.run()
     more = at.sweep(seeds=[0, 1], concurrency=9, checkpoints=[{"name": "a", "labels": {"run": 1}}])

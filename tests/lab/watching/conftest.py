@@ -10,12 +10,6 @@ from job_counterparty import DOCUMENT, JobParty, target
 
 
 @pytest.fixture
-def client(target: str) -> Iterator[AcpcClient]:
-    with AcpcClient(target) as opened:
-        yield opened
-
-
-@pytest.fixture
 def party() -> JobParty:
     return JobParty(listing={})
 

@@ -1,4 +1,4 @@
-"""Anchors of a real file against loops over the arrays it was written from."""
+"""Anchors of a real file against what the reference draws from the arrays it was written from."""
 
 import math
 import statistics
@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import score_reference
 import torch
 from acpc.contract import AnchorArrays, AnchorSource, Reading, digest_of
 from acpc_server.data import load_task, open_dataset
 from acpc_server.errors import InvalidArgument
 from anchor_batches import drawn_anchors
-from public_dataset import EPISODES, public_columns, write_public_dataset
+from public_dataset import public_columns, write_public_dataset
 
 HISTORY, HORIZON, COUNT, SKIP = 2, 3, 25, 3
 CURRENT = """
@@ -34,27 +35,6 @@ def select(root: Path, task: str = "tworoom", **arguments: object) -> AnchorArra
         return drawn_anchors(dataset, load_task(task, root), source, **window)
 
 
-def standardised(values: np.ndarray, row: int, ddof: int = 1) -> list[float]:
-    rows = [line for line in values.astype(float).tolist() if not any(map(math.isnan, line))]
-    out = []
-    for coordinate, number in enumerate(values[row].astype(float).tolist()):
-        column = [line[coordinate] for line in rows]
-        mean = math.fsum(column) / len(column)
-        total = math.fsum((x - mean) ** 2 for x in column)
-        std = math.sqrt(total / (len(column) - ddof))
-        out.append(0.0 if math.isnan(number) else (number - mean) / std)
-    return out
-
-
-def listed_windows(span: int) -> list[tuple[int, int]]:
-    return [
-        (episode, start)
-        for episode, length in enumerate(EPISODES)
-        for start in range(length)
-        if start + span <= length
-    ]
-
-
 def longer(horizon: int) -> dict[str, Any]:
     """The released code: windows of history + max(9, H + 1) frames, endpoint h + H - 1."""
     asked = AnchorSource("a.h5", "tworoom").with_windows(Reading.RELEASED, horizon)
@@ -73,33 +53,31 @@ def longer(horizon: int) -> dict[str, Any]:
     ],
     ids=str,
 )
-def test_everything_matches_loops_over_the_columns(
+def test_everything_is_what_the_reference_draws(
     tmp_path: Path, layout: dict[str, Any], asked: dict[str, Any]
 ) -> None:
     content = public_columns()
     write_public_dataset(tmp_path / "a.h5", content, **layout)
     (tmp_path / "current.yaml").write_text(CURRENT)
     batch = select(tmp_path, **asked)
-    skip = asked.get("frameskip", SKIP) or 2
-    steps, ddof = HISTORY + asked.get("horizon", HORIZON), 0 if "task" in asked else 1
-    future = asked.get("window_future_frames", HORIZON)
-    windows = listed_windows((HISTORY + future) * skip)
-    order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101))
-    assert batch.anchor_ids.tolist() == order[: asked.get("count", COUNT)].tolist()
-    assert batch.horizon == steps - HISTORY
-    for anchor, window in enumerate(batch.anchor_ids):
-        episode, start = windows[window]
-        assert batch.trajectory_ids[anchor] == episode
-        rows = int(content.offsets[episode]) + start + skip * np.arange(steps)
-        np.testing.assert_array_equal(batch.frames[anchor], content.columns["pixels"][rows])
-        for block, first in enumerate(rows[:-1]):
-            leaving = range(first, first + skip)
-            actions = [standardised(content.columns["action"], row, ddof) for row in leaving]
-            np.testing.assert_allclose(
-                batch.action_blocks[anchor, block], np.concatenate(actions), rtol=1e-5, atol=1e-6
-            )
-        state = standardised(content.columns["pos_agent"], rows[-1], ddof)
-        np.testing.assert_allclose(batch.endpoint_states[anchor], state, rtol=1e-10)
+    skip, future = asked.get("frameskip", SKIP) or 2, asked.get("window_future_frames", HORIZON)
+    expected = score_reference.draw_anchors(
+        content, history=HISTORY, horizon=asked.get("horizon", HORIZON), seed=9101, frameskip=skip,
+        count=asked.get("count", COUNT), future_frames=future,
+    )  # fmt: skip
+    assert batch.anchor_ids.tolist() == expected.ids
+    windows = score_reference.starts(content, HISTORY + future, skip)
+    assert batch.trajectory_ids.tolist() == [windows[window][0] for window in expected.ids]
+    np.testing.assert_array_equal(batch.frames, expected.frames)
+
+    def scaled(values: Any, column: str) -> np.ndarray:
+        """The same with a deviation over n where the task says so, not over n - 1."""
+        rows = (~np.isnan(content.columns[column]).any(axis=1)).sum()
+        return np.array(values) * ((1 - 1 / rows) ** -0.5 if "task" in asked else 1)
+
+    blocks, states = scaled(expected.blocks, "action"), scaled(expected.states, "pos_agent")
+    np.testing.assert_allclose(batch.action_blocks, blocks, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(batch.endpoint_states, states, rtol=1e-10)
     # The last action of an episode, which is NaN, leaves no kept frame of any window.
     assert (batch.action_blocks != 0).all()
     feature = [math.hypot(*y) if "task" in asked else y[0] for y in batch.endpoint_states.tolist()]
@@ -113,7 +91,7 @@ def test_everything_matches_loops_over_the_columns(
 
 def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    windows = listed_windows(15)
+    windows = score_reference.starts(public_columns(), 5, 3)
     order = torch.randperm(len(windows), generator=torch.Generator().manual_seed(9101)).tolist()
     expected, seen = [], set()
     for window in order:
@@ -130,7 +108,7 @@ def test_one_per_episode_keeps_the_first_of_each_in_the_permutation(tmp_path: Pa
 
 def test_too_few_windows_names_both_numbers(tmp_path: Path) -> None:
     write_public_dataset(tmp_path / "a.h5", public_columns())
-    have = len(listed_windows(15))
+    have = len(score_reference.starts(public_columns(), 5, 3))
     with pytest.raises(InvalidArgument, match=f"count: is 500, .*has only {have} windows of 15"):
         select(tmp_path, count=500)
     with pytest.raises(InvalidArgument, match="has only 0 windows of 1500"):

@@ -1,7 +1,4 @@
-"""What a camera, its lens and the scene before it do, against float64 loops, and laws of each."""
-
-import itertools
-from collections.abc import Callable
+"""What a camera, its lens and the scene before it do, against float64 loops."""
 
 import camera_reference as reference
 import jpeg_reference
@@ -12,20 +9,12 @@ import torch
 from acpc.contract import (
     GRADED,
     Background,
-    Cutout,
     DefocusBlur,
-    Distractor,
     GaussianBlur,
-    Haze,
     Jpeg,
     MotionBlur,
-    Occlusion,
     Perturbation,
-    RandomConvolution,
     RandomShift,
-    SaltAndPepper,
-    Saturation,
-    Stutter,
     VisualChange,
     examples_of,
     parse,
@@ -135,36 +124,6 @@ def test_what_does_not_fit_the_frames_says_what_would(
 
 def seen(spec: Perturbation, frames: torch.Tensor, draw: int) -> torch.Tensor:
     return perturb_frames(frames, spec, seed=0, anchor=0, draw=draw)
-
-
-@pytest.mark.parametrize("kind", [Occlusion, Cutout, Distractor, SaltAndPepper])
-def test_what_a_milder_one_covers_a_stronger_one_covers(
-    kind: Callable[[float], Perturbation],
-) -> None:
-    """Of one draw, when it is larger or when there are more of it."""
-    for draw in range(20):
-        covered = [seen(kind(s), photos(), draw) != photos() for s in (0.1, 0.3, 0.6, 1.0)]
-        assert not any((mild & ~strong).any() for mild, strong in itertools.pairwise(covered))
-
-
-def test_a_frame_that_is_repeated_is_repeated_by_a_worse_camera() -> None:
-    still = [
-        (seen(Stutter(chance), photos(200), 0).diff(dim=0) == 0).flatten(1).all(1)
-        for chance in (0.0, 0.3, 0.6, 1.0)
-    ]
-    assert not any((mild & ~strong).any() for mild, strong in itertools.pairwise(still))
-    assert [x.float().mean().item() for x in still] == pytest.approx([0, 0.3, 0.6, 1], abs=0.12)
-
-
-@pytest.mark.parametrize(
-    "kind", [Saturation, Haze, RandomConvolution, lambda s: Background(s, "808080", 1.0)]
-)
-def test_a_mixture_moves_along_one_line(kind: Callable[[float], Perturbation]) -> None:
-    frames = to_model_input(torch.full((1, 8, 8, 3), 120, dtype=torch.uint8), 8)
-    frames[:, 0] += 0.1  # not grey
-    weak, strong = (seen(kind(s), frames, 0) - frames for s in (0.2, 0.4))
-    torch.testing.assert_close(strong, 2 * weak, rtol=1e-4, atol=1e-5)
-    assert strong.abs().max() > 0.01
 
 
 def test_a_plate_of_the_frames_own_size_marks_what_differs() -> None:

@@ -1,8 +1,6 @@
 """Which requests a busy server takes on, and how it rejects the others."""
 
-import random
-from collections import Counter
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 from acpc_server.errors import (
@@ -116,6 +114,7 @@ def test_answers_that_leave_together_cost_no_less_than_they_took() -> None:
         server.now += 0.01
         server.entered.close()
     server.enter(SHORT, 7)
+    assert server.seconds(SHORT) < 0.005, "a share of the 10 ms, as eight took turns"
     assert server.rejection(SHORT, 0.005).retry_after >= 0.01
 
 
@@ -130,6 +129,7 @@ def test_a_request_that_fails_is_counted_out_and_teaches_nothing(error: AcpcErro
     server = Server(ComparePair=1.0)
     for _ in range(100):
         with pytest.raises(type(error)), server.admission.request(SHORT, context()):
+            server.now += 0.001
             raise error
     assert server.seconds(SHORT) == pytest.approx(1.0, rel=0.01)
     server.enter(SHORT, 8)
@@ -176,49 +176,6 @@ def test_a_method_believed_to_be_slow_is_tried_again_beside_a_busy_one() -> None
         server.now += 0.1
         server.admission.learn((SHORT, 0), 0.1)
     assert 0 < rejections < 200
-
-
-MEAN = 0.9 * 0.04 + 0.1 * 0.4
-
-
-def overloaded(seconds: float, seed: int) -> dict[str, int]:
-    """What becomes of calls at ten times the capacity of a device whose calls vary in length.
-
-    In virtual time: a call takes 40 ms, one in ten 400, and each has half a second.
-    """
-    rng, server = random.Random(seed), Server(256)
-    line: list[tuple[float, float, ExitStack]] = []  # ends, deadline, and what counts it
-    found = dict.fromkeys(("answered", "late", "rejected"), 0)
-    free, arrival = 0.0, 0.0
-    while arrival < seconds:
-        arrival += rng.expovariate(10 / MEAN)
-        while line and min(line[0][:2]) <= arrival:
-            ends, deadline, counted = line.pop(0)
-            server.now = min(ends, deadline)
-            late = DeadlineExceeded("late") if deadline < ends else None
-            free = min(free, server.now) if late and not line else free
-            found["late" if late else "answered"] += arrival > 5
-            with suppress(DeadlineExceeded):
-                counted.__exit__(type(late) if late else None, late, None)
-        server.now = arrival
-        counted = ExitStack()
-        try:
-            counted.enter_context(server.admission.request(SHORT, context(0.5)))
-        except ResourceExhausted:
-            found["rejected"] += arrival > 5
-            continue
-        free = max(free, arrival) + rng.choice([0.04] * 9 + [0.4])
-        line.append((free, arrival + 0.5, counted))
-    return found
-
-
-def test_an_overloaded_device_takes_on_what_it_can_do_in_time() -> None:
-    """Late are no more than the calls that take ten times as long as others: one in ten."""
-    found, runs = Counter[str](), 3
-    for seed in range(runs):
-        found.update(overloaded(60.0, seed))
-    assert found["late"] <= 0.12 * found["answered"], found
-    assert found["answered"] > runs * 0.8 * 55 / MEAN, found
 
 
 def test_dear_requests_of_a_method_do_not_count_for_cheap_ones() -> None:
