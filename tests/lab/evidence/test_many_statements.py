@@ -3,8 +3,11 @@
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from statistics import NormalDist
 
+import numpy as np
 import pytest
+from acpc.arrays import NDArray
 from acpc.contract import (
     MAX_RESAMPLES,
     CheckpointRef,
@@ -210,3 +213,81 @@ def test_an_epoch_that_stops_when_it_is_decided_has_an_error_for_every_look(epoc
 def test_what_is_no_epoch_or_not_shared_has_the_whole_error() -> None:
     asked = EvidenceOptions(confidence=0.9)
     assert at_epoch(asked, None, 100) == at_epoch(asked, 7, None) == asked
+
+
+SWEEPS, CHECKPOINTS, SHIFTS, LEVEL = 4000, 6, 4, 0.05
+RUNS, EPOCHS = 60, 40
+
+
+def most(runs: int) -> float:
+    """Three standard errors above a share of 5 % among so many."""
+    return LEVEL + 3 * (LEVEL * (1 - LEVEL) / runs) ** 0.5
+
+
+def p_values(truth: NDArray[np.float64], dependence: float) -> NDArray[np.float64]:
+    """One-sided p-values of normal measurements, (sweeps, *truth.shape).
+
+    ``truth`` says how many standard errors a cell lies beyond its threshold, at most 0 where it
+    does not pass. Cells share anchors: any two correlate by ``dependence``.
+    """
+    random = np.random.default_rng(2026)
+    common = random.standard_normal((SWEEPS, *(1,) * truth.ndim))
+    own = random.standard_normal((SWEEPS, *truth.shape))
+    seen = truth + np.sqrt(dependence) * common + np.sqrt(1 - dependence) * own
+    return np.vectorize(NormalDist().cdf)(-seen)
+
+
+def share(wrong: list[bool]) -> float:
+    return sum(wrong) / len(wrong)
+
+
+@pytest.mark.parametrize("dependence", [0.0, 0.6])
+def test_at_most_one_sweep_in_twenty_names_a_cell_that_does_not_pass(dependence: float) -> None:
+    """Half of the cells lie at the boundary and half pass by far: the hardest case for Holm."""
+    truth = np.zeros(CHECKPOINTS * SHIFTS)
+    truth[::2] = 4.0
+    measured = p_values(truth, dependence).tolist()
+    at_threshold = np.flatnonzero(truth == 0).tolist()
+    corrected = [holm(p) for p in measured]
+    assert share([any(p[i] <= LEVEL for i in at_threshold) for p in corrected]) <= most(SWEEPS)
+    # What correction is for: without it, far more of them name one.
+    assert share([any(p[i] <= LEVEL for i in at_threshold) for p in measured]) > 3 * LEVEL
+
+
+def test_passes_under_every_shift_needs_no_correction_over_shifts() -> None:
+    """Every checkpoint lies at the threshold under one shift and passes the others by far."""
+    truth = np.full((CHECKPOINTS, SHIFTS), 6.0)
+    truth[:, 0] = 0.0
+    everywhere = [[all_hold(shifts) for shifts in sweep] for sweep in p_values(truth, 0.3).tolist()]
+    first = share([p[0] <= LEVEL for p in everywhere])
+    assert LEVEL / 2 < first <= most(SWEEPS)  # of one checkpoint: the whole level is used
+    assert share([min(p) <= LEVEL for p in everywhere]) > 2 * LEVEL
+    assert share([min(holm(p)) <= LEVEL for p in everywhere]) <= most(SWEEPS)
+
+
+def epoch_of(p_values: list[float], confidence: float) -> list[Evidence]:
+    """The cells of one epoch, whose p-values are against "it passes"."""
+    cell = Evidence.from_message(sure(0))
+    outcomes = [Outcome.FAILED if p <= 1 - confidence else Outcome.UNDECIDED for p in p_values]
+    return [
+        replace(cell, confidence=confidence, confident_outcome=outcome, p_failed=p)
+        for p, outcome in zip(p_values, outcomes, strict=True)
+    ]
+
+
+def says_failed(cells: list[Evidence]) -> bool:
+    return any(one.outcome is Outcome.FAILED for one in Family(cells).each())
+
+
+def test_a_whole_run_is_wrongly_said_to_fail_as_rarely_as_one_epoch() -> None:
+    """Every epoch lies at the boundary, where a p-value is uniform, and epochs are independent."""
+    drawn = np.random.default_rng(15).uniform(size=(RUNS, EPOCHS, 2)).tolist()
+    asked = [at_epoch(EvidenceOptions(), k, 20).confidence for k in range(EPOCHS)]
+    runs = [[epoch_of(*one) for one in zip(run, asked, strict=True)] for run in drawn]
+    wrong = [any(map(says_failed, run)) for run in runs]
+    assert sum(wrong) / RUNS <= most(RUNS)
+    assert sum(wrong) > 0, "the error is spent, not kept"
+    together = [says_failed([cell for epoch in run for cell in epoch]) for run in runs]
+    assert together == wrong, "a report of the run says what was said of its epochs"
+    alone = [[epoch_of(p_values, 0.95) for p_values in run] for run in drawn]
+    assert sum(any(map(says_failed, run)) for run in alone) / RUNS > 0.5, "what it is for"
