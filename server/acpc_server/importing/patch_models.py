@@ -28,9 +28,8 @@ from acpc_server.importing.facts import (
     plain_number,
     torch_kind,
 )
-from acpc_server.importing.reading import RunFile, read_bytes
+from acpc_server.importing.reading import FoundModel, RunFile, read_bytes
 from acpc_server.importing.run_config import lookup
-from acpc_server.importing.world_model import FoundModel
 from acpc_server.models import JsonObject, Node, StateReader, StoredTensor, unsafe
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 

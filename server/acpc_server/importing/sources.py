@@ -53,10 +53,8 @@ def find_run(source: Path, config: Path | None = None) -> Run:
         raise NotFound(f"{source} does not exist")
     folder = _snapshot(source)
     places = (folder, folder / "checkpoints")
-    files: tuple[Path, ...] = ()
-    if not _distributed(folder):
-        files = next((found for place in places if (found := _weights(place))), ())
-    if not files:
+    files = next((found for place in places if (found := _weights(place))), ())
+    if not files or _distributed(folder):
         inner = (sub for place in places for sub in sorted(place.glob("*/")))  # as in weights/
         for one in (folder, *inner):
             if command := _distributed(one):

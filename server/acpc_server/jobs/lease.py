@@ -112,9 +112,8 @@ class Hosts:
     def read(self) -> dict[str, tuple[str, int] | None]:
         """Return what moves while a host lives, by its name; None for one that has left."""
         row = self._hosts.c
-        with self.record.engine.begin() as connection:
-            found = connection.execute(sa.select(row.executor_id, row.session, row.beat))
-            return {name: (session, beat) if session else None for name, session, beat in found}
+        found = self.record.ask(sa.select(row.executor_id, row.session, row.beat))
+        return {name: (session, beat) if session else None for name, session, beat in found}
 
     def beat(self, name: str, beat: int, about: str) -> bool:
         """Write a host's beat, and its row where there is none; whether there was one."""
@@ -142,11 +141,6 @@ class LeaseTerms:
     heartbeat: float = 5.0  # seconds between two beats
     lease: float = 20.0  # seconds without a beat after which a host is declared dead
 
-    @property
-    def beats(self) -> int:
-        """Missed beats after which a host is declared dead."""
-        return math.ceil(self.lease / self.heartbeat)
-
 
 @dataclass(eq=False, kw_only=True)
 class Lease:
@@ -158,23 +152,21 @@ class Lease:
     on_queued: Callable[[int, float], None]  # how many jobs are queued, and the oldest one's age
     sweep: Callable[[], bool]  # every ten minutes, and again at once while it returns True
     away: str = ""  # why the record could not be reached or written; empty: it could
-    _name: str = ""
-    _about: str = ""
+    _about: str = ""  # this host, in its row; empty: it has none yet
     _beat: int = 0
     # What was seen of hosts and jobs, and how often in a row unchanged.
     _seen: dict[str, tuple[object, int]] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._record = self.hosts.record
+        self._record, self._name = self.hosts.record, self.running.executor_id
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
-    def enter(self, name: str, about: Mapping[str, str]) -> None:
+    def enter(self, about: Mapping[str, str]) -> None:
         """Put this host on record, with facts about it for operators."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         self._about = json.dumps({"since": since, **about})
-        self.hosts.beat(name, 0, self._about)
-        self._name = name
+        self.hosts.beat(self._name, 0, self._about)
 
     def start(self) -> None:
         """Begin to beat and to watch."""
@@ -189,7 +181,7 @@ class Lease:
 
     def leave(self) -> None:
         """Queue this host's jobs again, which others take up without waiting."""
-        if self._name:
+        if self._about:
             with noted():
                 self.take_over(self._name)
 
@@ -248,5 +240,5 @@ class Lease:
             known, repeats = before.get(name, (None, 0))
             same = name in before and known == mark
             self._seen[name] = mark, repeats + 1 if same else 0
-        beats = self.terms.beats
+        beats = math.ceil(self.terms.lease / self.terms.heartbeat)
         return {name for name, (_, count) in self._seen.items() if count and not count % beats}

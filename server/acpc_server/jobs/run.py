@@ -129,38 +129,33 @@ class JobRun:
             "job_step", step=self._done + 1, steps=self.kind.count_steps(self.spec), phase=phase
         )
         try:
-            outcome = {"value": work()}
+            return {"value": work()}
         except Exception as error:  # noqa: BLE001
             end = self._end_of(error)
             if end.failure is None:
                 self._leave(end)
-            outcome = {"failure": asdict(end.failure)}
-        return outcome
+            return {"failure": asdict(end.failure)}
 
     def _end_of(self, error: Exception) -> End:
-        """Tell whose fault an error is: the job's, which fails, or this host's."""
-        if isinstance(error, Cancelled | Unavailable | HostShortage):
-            # The engine was closed, or its device has failed.
-            return self._host_failed(error, short=getattr(error, "of_memory", False))
-        if isinstance(error, AcpcError):
-            return _failed(error.code, error.reason, error.message)
-        if (found := shortage(error)) is not None:
-            return self._host_failed(error, short=found.of_memory)
-        log.error("job_step_failed", exc_info=error)
-        why = "a step of the job failed; the server's log says why"
-        return _failed("INTERNAL", "BUG", why)
+        """Tell whose fault an error is: the job's, which fails, or this host's.
 
-    def _host_failed(self, error: Exception, *, short: bool) -> End:
-        """Set the job aside, unless it has too often been too large for this host.
-
-        Set aside for ever, it would keep the jobs behind it from running.
+        Set aside for ever, a job too large for the host would keep those behind it from running.
         """
         if isinstance(error, Cancelled):
             return End("withdrawn")
-        if short and self.shortages + 1 >= SHORTAGES:
-            why = f"the host had too little memory for this job {SHORTAGES} times"
-            return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
-        return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
+        # Unavailable: the engine was closed, or its device has failed.
+        host = error if isinstance(error, Unavailable | HostShortage) else shortage(error)
+        if host is not None:
+            short = getattr(host, "of_memory", False)
+            if short and self.shortages + 1 >= SHORTAGES:
+                why = f"the host had too little memory for this job {SHORTAGES} times"
+                return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
+            return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
+        if isinstance(error, AcpcError):
+            return _failed(error.code, error.reason, error.message)
+        log.error("job_step_failed", exc_info=error)
+        why = "a step of the job failed; the server's log says why"
+        return _failed("INTERNAL", "BUG", why)
 
 
 def _failed(code: str, reason: str, message: str) -> End:

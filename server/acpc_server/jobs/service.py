@@ -1,7 +1,6 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
-import socket
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -99,15 +98,14 @@ class JobService:
         state folder.
         """
         last = self._folder.claim()
-        name = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         try:
             self._record.open()
-            self._lease.enter(name, self._options.about)
-            self._running.launch(name, self._options.concurrency)
+            self._lease.enter(self._options.about)
+            self._running.launch(self._options.concurrency)
             if last:
                 self._lease.take_over(last)
-            self._folder.keep(name)
-            log.info("jobs_open", executor_id=name)
+            self._folder.keep(self._running.executor_id)
+            log.info("jobs_open", executor_id=self._running.executor_id)
         except (*RECORD_ERRORS, ImportError, FailedPrecondition) as error:
             self._close()
             if isinstance(error, FailedPrecondition):
@@ -125,7 +123,6 @@ class JobService:
         """Withdraw running jobs and close the record; another host or the next start continues."""
         self._running.stop()
         self._close()
-        self._running.release()
 
     def _close(self) -> None:
         self._lease.stop()
@@ -299,9 +296,7 @@ class JobService:
 
     def look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
         """Return jobs by their ids, or why one cannot be read; done ones with their results."""
-        found = self._read(job_ids)
-        ended = [i for i, job in found.items() if isinstance(job, Job) and job.state.done]
-        return found | self._read(ended, results=True)
+        return self._read(job_ids, results=True)
 
     def _read(
         self, job_ids: Collection[str], *, results: bool = False
