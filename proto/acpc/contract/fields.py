@@ -59,14 +59,7 @@ class Frozen:
 class Bounds:
     """Bounds of a field's value; of a sequence of numbers, of every entry.
 
-    Attributes:
-        ge: Smallest value.
-        gt: Every value is above it.
-        le: Largest value.
-        lt: Every value is below it.
-        min_length: Fewest characters of a text, or entries of a sequence or mapping.
-        max_length: Most of them.
-        unit: Of the value, for people.
+    A length counts the characters of a text, or the entries of a sequence or mapping.
     """
 
     ge: float = -math.inf
@@ -75,7 +68,7 @@ class Bounds:
     lt: float = math.inf
     min_length: int = 0
     max_length: int | None = None
-    unit: str = ""
+    unit: str = ""  # of the value, for people
 
     def holds(self, value: float) -> bool:
         """Whether a number that a float can hold lies in the range."""
@@ -143,30 +136,19 @@ def default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
 
 
 class Declared(NamedTuple):
-    """What a record says of one of its fields.
-
-    Attributes:
-        name: Its name.
-        wire: That of the message's field, which errors have.
-        hint: Its type; ``kinds`` are the members of a union, None apart.
-        item: The type of the entries of a sequence; None: it is none.
-        whole: Whether it holds whole numbers.
-        usual: Its default, which is in range; the class where it has none, or makes it.
-        default: Makes its default; None: it has none.
-        axes: Of an array.
-    """
+    """What a record says of one of its fields."""
 
     name: str
-    wire: str
+    wire: str  # name of the message's field, which errors have
     hint: Any
-    kinds: tuple[Any, ...]
+    kinds: tuple[Any, ...]  # members of a union, None apart
     optional: bool
-    item: Any
-    whole: bool
+    item: Any  # type of the entries of a sequence; None: it is none
+    whole: bool  # whether it holds whole numbers
     bounds: Bounds
-    usual: object
-    default: Callable[[], Any] | None
-    axes: Any
+    usual: object  # its default, which is in range; the class where it has none, or makes it
+    default: Callable[[], Any] | None  # makes its default; None: it has none
+    axes: Any  # of an array
 
 
 @cached

@@ -101,14 +101,11 @@ class Wire(Frozen, Generic[M]):
 class Codec:
     """Conversion of one type to the wire and back; both raise ArgumentError with a relative path.
 
-    Attributes:
-        load: The value of what the message's field holds; called as ``load(held, strict=strict)``.
-        dump: What the message's constructor takes: a scalar, or a message's fields by name. None:
-            the value as it is.
+    What is dumped is a scalar, or a message's fields by name.
     """
 
-    load: Callable[..., object]
-    dump: Convert | None
+    load: Callable[..., object]  # ``load(held, strict=strict)``, of what the message's field holds
+    dump: Convert | None  # None: the value as it is
 
 
 def wire_names(cls: type) -> dict[str, str]:

@@ -25,15 +25,10 @@ MAX_FRAME_SIDE = 4096
 
 
 class DatasetColumn(ABC):
-    """One column.
+    """One column."""
 
-    Attributes:
-        name: Its name in the dataset.
-        shape: (rows,) or (rows, width) of numbers, (rows, height, width, 3) of frames.
-    """
-
-    name: str
-    shape: tuple[int, ...]
+    name: str  # in the dataset
+    shape: tuple[int, ...]  # numbers: (rows,) or (rows, width); frames: (rows, height, width, 3)
 
     @property
     def width(self) -> int:
@@ -50,17 +45,11 @@ class DatasetColumn(ABC):
 
 
 class Dataset(ABC):
-    """An open dataset.
+    """An open dataset."""
 
-    Attributes:
-        name: What its errors call it.
-        lengths: Rows of each episode, int64 (episodes,); 1 occurs, and 0 is an empty episode.
-        offsets: First row of each episode, int64 (episodes,).
-    """
-
-    name: str
-    lengths: Int64[np.ndarray, "episodes"]
-    offsets: Int64[np.ndarray, "episodes"]
+    name: str  # in its errors
+    lengths: Int64[np.ndarray, "episodes"]  # rows of each; 1 occurs, and 0 is an empty episode
+    offsets: Int64[np.ndarray, "episodes"]  # first row of each
 
     @abstractmethod
     def identity(self) -> tuple[object, ...]:

@@ -27,14 +27,11 @@ from acpc.datasets.windows import TorchOrder, WindowIndex, chosen_episodes
 class DrawnFrames:
     """The frames of drawn anchors, read when a slice of them is asked for.
 
-    Attributes:
-        column: The dataset's column of frames.
-        rows: Rows of each anchor's frames in it, (anchors, history + horizon).
-        on_read: Called after each read with the anchors whose frames were read, and all anchors.
+    ``on_read`` is called after each read with the anchors whose frames were read, and all anchors.
     """
 
-    column: DatasetColumn
-    rows: Int64[np.ndarray, "n steps"]
+    column: DatasetColumn  # of the dataset
+    rows: Int64[np.ndarray, "n steps"]  # of each anchor's history and future frames in it
     on_read: Callable[[int, int], object] = lambda done, total: None
     dtype: ClassVar = np.dtype(np.uint8)
 
@@ -54,18 +51,14 @@ class DrawnFrames:
 class DrawnWindows:
     """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open.
 
-    Attributes:
-        anchors: Their identities are the windows' indices, their trajectories the episodes.
-        frames: Their frames.
-        window_blocks: Normalised blocks that leave all frames of the window that each anchor was
-            drawn from, (n, h + F, block width).
-        windows: Windows that the anchors are a simple random sample of; None where they are not.
+    Of the window that each was drawn from, ``window_blocks`` are the normalised blocks that leave
+    all frames, (n, h + F, block width).
     """
 
-    anchors: AnchorArrays
+    anchors: AnchorArrays  # identities are the windows' indices, trajectories the episodes
     frames: DrawnFrames
     window_blocks: Float32[np.ndarray, "n window block_width"]
-    windows: int | None
+    windows: int | None  # that the anchors are a simple random sample of; None where they are not
 
 
 def draw_windows(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from torch import Tensor
@@ -50,25 +50,15 @@ Records = dict[str, StoredTensor | str]
 
 @dataclass
 class FoundModel:
-    """A world model found in a file.
+    """A world model found in a file."""
 
-    Attributes:
-        archive: The file.
-        tensors: By name, as ``state_dict()`` would give them.
-        modules: Of a network by their paths in it, its root among them; none: plain tensors alone.
-        path: Where in the file it lies.
-        beside: Names of what lies beside it, which tell the family.
-        others: What else of the file holds weights.
-        epoch: What the file itself says, or None.
-    """
-
-    archive: Archive
-    tensors: Records
-    modules: dict[str, Node] = field(default_factory=dict)
-    path: str = ""
-    beside: set[str] = field(default_factory=set)
-    others: list[str] = field(default_factory=list)
-    epoch: int | None = None
+    archive: Archive  # the file
+    tensors: Records  # by name, as ``state_dict()`` would give them
+    modules: dict[str, Node]  # of a network by path, "" the root; empty: plain tensors alone
+    path: str  # where in the file it lies
+    beside: set[str]  # names of what lies beside it, which tell the family
+    others: list[str]  # what else of the file holds weights
+    epoch: int | None = None  # what the file itself says
 
 
 @dataclass(frozen=True)

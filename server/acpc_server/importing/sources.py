@@ -20,19 +20,12 @@ MAX_DEPTH = 8
 
 @dataclass(frozen=True)
 class Run:
-    """One model, in one or more epochs.
+    """One model, in one or more epochs."""
 
-    Attributes:
-        place: The file or folder that was named.
-        files: Weights files by name.
-        config: A config beside or above them, or None.
-        origin: Where they were published, or nothing.
-    """
-
-    place: Path
-    files: tuple[Path, ...]
-    config: Path | None
-    origin: str = ""
+    place: Path  # the file or folder that was named
+    files: tuple[Path, ...]  # with weights, by name
+    config: Path | None  # beside or above them
+    origin: str = ""  # where they were published
 
 
 def epoch_in(name: str) -> int | None:

@@ -51,23 +51,16 @@ class End:
 
 @dataclass(eq=False)
 class JobRun:
-    """One run of one job in this process.
-
-    Attributes:
-        recorded: Its steps that are on record.
-        held: Tells whether this host still holds the job.
-        shortages: Earlier runs here that ended for want of memory.
-        phase: What it does now, for display.
-    """
+    """One run of one job in this process."""
 
     kind: JobKind[Any]
     spec: JobSpec
     owner: str
-    recorded: int
+    recorded: int  # its steps that are on record
     metrics: Metrics
-    held: Callable[[], bool]
-    shortages: int = 0
-    phase: str = "waiting"
+    held: Callable[[], bool]  # whether this host still holds the job
+    shortages: int = 0  # earlier runs here that ended for want of memory
+    phase: str = "waiting"  # what it does now, for display
     _done: int = 0
     _end: End | None = None  # found by one of its steps
 
