@@ -56,13 +56,7 @@ def _noise(*sigmas: float) -> tuple[Perturbation, ...]:
 
 
 class _Study(Request):
-    """Fields of every study.
-
-    Attributes:
-        kind: Name of the study.
-        anchor_count: Anchors of a dataset where the request leaves it open.
-        one_per_episode: The same for ``DatasetAnchors.one_per_episode``.
-    """
+    """Fields of every study, and what anchors are where the request leaves it open."""
 
     kind: ClassVar[str]
     anchor_count: ClassVar[int] = 100

@@ -27,16 +27,13 @@ _KINDS = {field.message_type: field.name for field in pb.PerturbationSpec.DESCRI
 class VisualChange(Frozen):
     """Base of every kind: what a change is called, how strong it is, and its digest.
 
-    Attributes:
-        kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        examples: Parameters in the short form: mild, medium and strong. The medium ones are the
-            paper's, where it has any. None of a kind whose severity cannot be chosen.
-        neutral: The first parameter of the change that changes nothing.
+    ``examples`` are parameters in the short form: mild, medium and strong. The medium ones are the
+    paper's, where it has any. None of a kind whose severity cannot be chosen.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # its field in ``PerturbationSpec``, for example "gaussian_noise"
     examples: ClassVar[tuple[float | str, ...]] = ()
-    neutral: ClassVar[int] = 0
+    neutral: ClassVar[int] = 0  # the first parameter of the change that changes nothing
     checks_itself: ClassVar[bool] = True
 
     def __init_subclass__(cls, **made: bool) -> None:

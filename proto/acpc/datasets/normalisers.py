@@ -145,25 +145,19 @@ class StatisticsCache:
 class NormalisedColumn(BaseModel):
     """A column and how it is normalised; a bare name is a column under ``zscore``.
 
-    Attributes:
-        column: Its name.
-        normaliser: ``zscore``: less the mean, over the standard deviation; ``percentile``: the 1st
-            percentile becomes -1, the 99th 1; ``constant``: with the numbers given here;
-            ``none``: as recorded.
-        mean: Of ``zscore`` or ``constant``, one or one a coordinate, with ``std``.
-        std: The standard deviation; 0 divides by 1.
-        low: What becomes -1, of ``percentile`` or ``constant``, with ``high``.
-        high: What becomes 1.
-        clip: Largest absolute value after normalising; of ``percentile`` 1 unless it is given.
+    ``zscore``: less the mean, over the standard deviation; ``percentile``: the 1st percentile
+    becomes -1, the 99th 1; ``constant``: with the numbers given here; ``none``: as recorded.
+    Numbers are one for all coordinates, or one each.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     column: str = Field(default="action", min_length=1)
     normaliser: NormaliserName = "zscore"
-    mean: Numbers | None = None
-    std: Numbers | None = None
-    low: Numbers | None = None
-    high: Numbers | None = None
+    mean: Numbers | None = None  # with ``std``
+    std: Numbers | None = None  # 0 divides by 1
+    low: Numbers | None = None  # becomes -1; with ``high``
+    high: Numbers | None = None  # becomes 1
+    # Largest absolute value after normalising; of ``percentile`` 1 unless it is given.
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
