@@ -132,17 +132,15 @@ def check_arrays(
             check_array(name, array, of_frames | of_time)
 
 
-class Frames(Protocol):
-    """The interface of frames; NumPy arrays and memory maps have it, a reader of yours may too."""
+class Frames(Formed, Protocol):
+    """The interface of frames; NumPy arrays and memory maps have it, a reader of yours may too.
+
+    They have the shape (anchors, history + horizon, height, width, 3).
+    """
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """uint8."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """(anchors, history + horizon, height, width, 3)."""
         ...
 
     def __getitem__(self, part: slice, /) -> Any:
@@ -210,9 +208,8 @@ class AnchorArrays:
     @property
     def arrays(self) -> dict[str, Any]:
         """Every array that there is, by its name in the contract."""
-        given = {name: getattr(self, name) for name in SMALL_ARRAYS}
-        small = {name: array for name, array in given.items() if array is not None}
-        return {"frames": self.frames, **small, **self.extras}
+        given = {name: getattr(self, name) for name in ("frames", *SMALL_ARRAYS)}
+        return {name: array for name, array in given.items() if array is not None} | self.extras
 
     @property
     def small(self) -> dict[str, Array]:

@@ -100,21 +100,14 @@ def bounded(
     gt: float = -math.inf,
     le: float = math.inf,
     lt: float = math.inf,
-    unit: str = "",
+    least: int = 0,
     most: int | None = None,
+    unit: str = "",
     **more: object,
 ) -> Any:
-    """Declares a number, or a sequence of ``most`` numbers, with a range; ``more`` is metadata."""
-    bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
+    """Declares a range, and one of lengths from ``least`` to ``most``; ``more`` is metadata."""
+    bounds = Bounds(ge, gt, le, lt, min_length=least, max_length=most, unit=unit)
     return field(default=default, metadata={"bounds": bounds, **more})
-
-
-def sized(
-    default: object = MISSING, *, least: int = 0, most: int, compare: bool = True, **more: object
-) -> Any:
-    """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
-    metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
-    return field(default=default, metadata=metadata, compare=compare)
 
 
 def seed_field() -> int:
@@ -128,8 +121,7 @@ def bounds_of(cls: type) -> dict[str, Bounds]:
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
-def default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    """Makes the default of a field; None: it has none."""
+def _default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     if f.default_factory is not MISSING:
         return f.default_factory
     return None if f.default is MISSING else lambda: f.default
@@ -161,12 +153,12 @@ def declared(cls: type) -> tuple[Declared, ...]:
             wire=f.metadata.get("wire") or f.name,
             hint=(hint := hints[f.name]),
             kinds=parts_of(hint),
-            optional=optional(hint),
+            optional=type(None) in get_args(hint),
             item=get_args(hint)[0] if get_origin(hint) is tuple else None,
             whole=hint is int or int in get_args(hint),
             bounds=f.metadata.get("bounds", ANY),
             usual=cls if f.default is MISSING else f.default,
-            default=default_of(f),
+            default=_default_of(f),
             axes=f.metadata.get("array"),
         )
         for f in dataclasses.fields(cls)
@@ -207,11 +199,6 @@ def parts_of(hint: object) -> tuple[Any, ...]:
     """The members of a union, None apart, or the hint itself."""
     union = get_origin(hint) in (types.UnionType, Union)
     return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
-
-
-def optional(hint: object) -> bool:
-    """Whether None is a value of the hint."""
-    return type(None) in get_args(hint)
 
 
 _WORDS = {

@@ -18,7 +18,7 @@ from acpc.contract.enums import (
 )
 from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
-from acpc.contract.fields import bounded, seed_field, sized
+from acpc.contract.fields import bounded, seed_field
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.normal_form import follows, reading_field
 from acpc.contract.perturbations import GaussianNoise
@@ -49,7 +49,7 @@ MAX_STUDY_VIEWS = 1000
 
 
 def _noise(*sigmas: float) -> tuple[Perturbation, ...]:
-    specs: tuple[Perturbation, ...] = sized(
+    specs: tuple[Perturbation, ...] = bounded(
         tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS
     )
     return specs
@@ -131,7 +131,7 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
     step: float = bounded(0.001, gt=0, le=1, unit="pixel units")
-    directions: str = sized("", most=100, paper="")
+    directions: str = bounded("", most=100, paper="")
 
     def check_rules(self) -> None:
         """The group's name may be one."""
@@ -150,7 +150,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     protocol: ScoreProtocol = ScoreProtocol()
     thresholds: Thresholds = Thresholds()
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
     evidence: EvidenceOptions = EvidenceOptions()
     until_decided: UntilDecided | None = None
 
@@ -189,7 +189,7 @@ class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
     anchors: DatasetAnchors | str | None
     study: Study | None
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
 
     def check_rules(self) -> None:
         """A study and anchors are needed, 2 at least; a set, for directions of its own."""

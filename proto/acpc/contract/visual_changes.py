@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import Bounds, Frozen, changed, check, sized
+from acpc.contract.fields import Bounds, Frozen, bounded, changed, check
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
@@ -97,7 +97,7 @@ def check_group(name: str, field: str) -> None:
 
 
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    name: str = sized(least=1, most=200)
+    name: str = bounded(least=1, most=200)
     parameters: Mapping[str, float] = field(
         default_factory=dict, metadata={"bounds": Bounds(max_length=64)}
     )
@@ -124,7 +124,7 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
     """
 
-    group: str = sized(least=1, most=100)
+    group: str = bounded(least=1, most=100)
 
     def check_rules(self) -> None:
         """The group's name may be one."""
