@@ -26,8 +26,6 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument
 FRAMES = "frames"
 """The name by which frames are read, beside those of the ``extras``."""
 DIGEST_BYTES = 32
-
-
 Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc.contract import AnchorArray, AnchorArrays, endpoints_at, from_json, to_json
+from acpc.contract import AnchorArray, AnchorArrays, endpoints_at, from_json, shared, to_json
 from acpc.datasets import DrawnWindows
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_text
@@ -162,22 +162,17 @@ class AnchorUpload:
 
     def _info(self, layout: Layout, size: int, windows: int | None) -> SetInfo:
         """Return what the set is, but for its digests."""
-        header, ((height, width), block_width, state_width, _, _, extras) = self._header, layout
+        (height, width), block_width, state_width, _, _, extras = layout
         return SetInfo(
+            **shared(self._header, SetInfo),
             digest="",
-            anchors=header.anchors,
-            history=header.history,
-            horizon=header.horizon,
             height=height,
             width=width,
             action_block_dim=block_width,
             state_dim=state_width,
             size_bytes=size,
             create_time=time.time(),
-            description=header.description,
-            source=header.source,
             extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
-            owner=header.owner,
             windows=windows,
         )
 
