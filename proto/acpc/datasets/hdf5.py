@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition
-from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.formats import HDF5_SUFFIXES, unread
+from acpc.datasets.columns import HDF5_SUFFIXES, MAX_ROWS, Dataset, DatasetColumn, unread
 
 EPISODE_COLUMNS, STEP_COLUMN = ("ep_idx", "episode_idx"), "step_idx"
 _READ_BYTES = 2**25

@@ -28,6 +28,7 @@ NormaliserName = Literal["zscore", "percentile", "constant", "none"]
 MEASURED: tuple[NormaliserName, ...] = ("zscore", "percentile", "none")
 """Those that need nothing but the dataset."""
 _SMALLEST = 1e-8
+MAX_KNOWN = 64
 Numbers = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
 
 
@@ -110,8 +111,7 @@ def column_percentiles(dataset: Dataset, column: DatasetColumn) -> Ends:
 class StatisticsCache:
     """Statistics of the columns read lately. Reading one takes some seconds a million rows."""
 
-    def __init__(self, size: int = 64) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -137,7 +137,7 @@ class StatisticsCache:
         if dataset.identity() == identity:  # not written to meanwhile
             with self._lock:
                 self._known[key] = found
-                while len(self._known) > self._size:
+                while len(self._known) > MAX_KNOWN:
                     self._known.popitem(last=False)
         return found
 
@@ -185,13 +185,6 @@ class NormalisedColumn(BaseModel):
                 raise ValueError(words)
         return self
 
-    def named(self) -> dict[str, object]:
-        """What a receipt says of it: what was set."""
-        return {**self.model_dump(exclude_none=True), "normaliser": self.normaliser}
-
-    def under(self, normaliser: NormaliserName) -> NormalisedColumn:
-        """The same column under another of ``MEASURED``."""
-        return NormalisedColumn(column=self.column, normaliser=normaliser)
 
     def fitted(
         self, dataset: Dataset, column: DatasetColumn, *, ddof: int, known: StatisticsCache

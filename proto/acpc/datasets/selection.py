@@ -238,7 +238,8 @@ def action_variants(
     for name in MEASURED:
         if name != task.action.normaliser:
             with suppress(FailedPrecondition):  # of a column too large for percentiles
-                found[f"{name}_actions"] = blocks_of(1, task.action.under(name))
+                other = NormalisedColumn(column=task.action.column, normaliser=name)
+                found[f"{name}_actions"] = blocks_of(1, other)
     return found
 
 

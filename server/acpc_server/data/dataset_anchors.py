@@ -50,7 +50,7 @@ class FileAnchors(Anchors):
         self._task, self._statistics = task, statistics
         self._variants: dict[int, dict[str, np.ndarray]] = {}
         episodes = {"episodes": task.episodes} if task.episodes else {}
-        self.read_as = {"action": task.action.named(), **episodes}
+        self.read_as = {"action": task.action.model_dump(exclude_none=True), **episodes}
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp
