@@ -185,7 +185,6 @@ class NormalisedColumn(BaseModel):
                 raise ValueError(words)
         return self
 
-
     def fitted(
         self, dataset: Dataset, column: DatasetColumn, *, ddof: int, known: StatisticsCache
     ) -> Normaliser:

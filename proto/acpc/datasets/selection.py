@@ -103,13 +103,18 @@ def draw_windows(
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
     action_rows = first_row + np.arange(window_steps * skip)  # (n, (h + F) * frameskip)
-    window_blocks = _blocks(dataset, task, action_rows, skip, known)  # (n, h + F, width)
+    actions, normalise = _normalised(dataset, task, task.action, action_rows, known)
+    window_blocks = action_blocks(actions, normalise, frameskip=skip)  # (n, h + F, width)
     labels = median_split_labels(task.label_features(states))
     if every_endpoint:
         with suppress(FailedPrecondition):  # a state before the last is not finite
             each = [_endpoint_states(dataset, task, at, known) for at in frame_rows[:, history:].T]
             splits = [median_split_labels(task.label_features(at)) for at in each]
             states, labels = np.stack(each, axis=1), np.stack(splits, axis=1)
+    proprio = None
+    if task.proprio is not None:  # as the public library makes it: NaN becomes 0, the mean
+        values, normalise = _normalised(dataset, task, task.proprio, frame_rows, known)
+        proprio = normalise(values).astype(np.float32)  # (n, steps, width)
     frames = DrawnFrames(pixels, frame_rows)
     anchors = AnchorArrays(
         history=history,
@@ -119,7 +124,7 @@ def draw_windows(
         labels=labels,
         anchor_ids=chosen,
         trajectory_ids=episode,
-        proprio=_proprio(dataset, task, frame_rows, known),
+        proprio=proprio,
     )
     return DrawnWindows(anchors, frames, window_blocks, None if source.by_episode else len(windows))
 
@@ -180,29 +185,17 @@ def _endpoint_states(
     return states
 
 
-def _proprio(
-    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n steps"], known: StatisticsCache
-) -> np.ndarray | None:
-    """As the public library's normaliser makes it: NaN becomes 0, the mean."""
-    if task.proprio is None:
-        return None
-    column = dataset.numeric_column(task.proprio.column)
-    normalise = task.proprio.fitted(dataset, column, ddof=task.action_ddof, known=known)
-    found: np.ndarray = normalise(_floats(column.gather(rows), *rows.shape)).astype(np.float32)
-    return found  # (n, steps, width)
-
-
-def _blocks(
+def _normalised(
     dataset: Dataset,
     task: TaskPreset,
+    spec: NormalisedColumn,
     rows: Int64[np.ndarray, "n rows"],
-    frameskip: int,
     known: StatisticsCache,
-) -> np.ndarray:
-    column = dataset.numeric_column(task.action.column)
-    normalise = task.action.fitted(dataset, column, ddof=task.action_ddof, known=known)
-    actions = _floats(column.gather(rows), *rows.shape)  # (n, rows, width)
-    return action_blocks(actions, normalise, frameskip=frameskip)
+) -> tuple[np.ndarray, Normaliser]:
+    """A column at some rows, (n, rows, width), and what normalises it."""
+    column = dataset.numeric_column(spec.column)
+    normalise = spec.fitted(dataset, column, ddof=task.action_ddof, known=known)
+    return _floats(column.gather(rows), *rows.shape), normalise
 
 
 def action_variants(

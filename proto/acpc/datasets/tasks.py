@@ -1,6 +1,5 @@
 """Tasks as data: which columns a dataset has, how its windows step; and its labels."""
 
-from dataclasses import fields
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -9,7 +8,14 @@ import yaml
 from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from acpc.contract import ArgumentError, FailedPrecondition, Reading, TaskSummary, did_you_mean
+from acpc.contract import (
+    ArgumentError,
+    FailedPrecondition,
+    Reading,
+    TaskSummary,
+    did_you_mean,
+    shared,
+)
 from acpc.datasets.normalisers import NormalisedColumn
 from acpc.datasets.plain_yaml import plain_yaml
 
@@ -95,9 +101,7 @@ class TaskPreset(_Model):
 
     def summary(self) -> TaskSummary:
         """Returns the fields that a list of tasks shows."""
-        names = (field.name for field in fields(TaskSummary))
-        held = {name: getattr(self, name) for name in names}
-        return TaskSummary(**{**held, "action": self.action.column})
+        return TaskSummary(**{**shared(self, TaskSummary), "action": self.action.column})
 
     def check_state_width(self, width: int) -> None:
         """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""

@@ -180,12 +180,8 @@ def plan_patches(
 ) -> tuple[bytes, Finish]:
     """The config of a patch model, and what makes the tensors of a file those to be stored.
 
-    Args:
-        files: Epochs of one.
-        numbers: Takes what they say.
-        tree: The run's config, or nothing.
-        origin: The config's name.
-        backbone: A file with DINOv2's weights, or nothing.
+    ``numbers`` take what the files, epochs of one model, and the run's config say, of which
+    ``origin`` is the name. ``backbone`` is a file with DINOv2's weights, or nothing.
 
     Raises InvalidArgument: A backbone, or frameskip, is wanted as an option; UnsafeCheckpoint: It
     would be computed otherwise.

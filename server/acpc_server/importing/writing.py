@@ -55,10 +55,7 @@ def plan_import(
 ) -> ImportPlan:
     """Put together what objects, tensors, config and options say.
 
-    Args:
-        run: What is imported.
-        files: Its files, looked through.
-        asked: Values of options by the numbers' names; ``family`` may be one.
+    ``asked`` are values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
     InvalidArgument: A number must be given by an option; FailedPrecondition: Shards of a file.
