@@ -242,11 +242,6 @@ class AnchorArrays:
         """Future frames H."""
         return int(self.frames.shape[1]) - self.history
 
-    @property
-    def every_endpoint(self) -> bool:
-        """Whether states and labels are those of every future frame."""
-        return len(self.endpoint_states.shape) == 3
-
     def part(self, start: int, stop: int) -> AnchorArrays:
         """Anchors [start, stop), with their frames, views and directions in memory."""
         arrays = {

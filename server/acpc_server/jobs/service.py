@@ -202,22 +202,22 @@ class JobService:
         """
         if is_id(name):
             return name
-        alias, found = _job_id(name), list[str]()
+        alias, newest, found = _job_id(name), name == LATEST, list[str]()
         if self._owner(alias) is not None:
             return alias
-        with self._reached():
-            if name == LATEST or _BEGINNING.fullmatch(name):
-                wanted = JobFilter(begins="" if name == LATEST else name)
-                most = 1 if name == LATEST else _MAX_CANDIDATES
+        if newest or _BEGINNING.fullmatch(name):
+            wanted, most = (
+                JobFilter(begins="" if newest else name),
+                1 if newest else _MAX_CANDIDATES,
+            )
+            with self._reached():
                 found = self._record.page([*self._kinds], wanted, offset=0, limit=most)
-        job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
-        if job_id is None and name == LATEST:
+        if only_one(name, [f"operations/{one}" for one in found], "operations", "name"):
+            return found[0]
+        if newest:
             raise NotFound("there is no operation yet")
-        if job_id is None:
-            short = len(name) < _FEWEST
-            hint = f"; give at least {_FEWEST} characters of its id" if short else ""
-            raise NotFound(f"no operation is named operations/{name}{hint}")
-        return job_id.removeprefix("operations/")
+        hint = f"; give at least {_FEWEST} characters of its id" if len(name) < _FEWEST else ""
+        raise NotFound(f"no operation is named operations/{name}{hint}")
 
     def get(self, name: str) -> Job:
         """Return a job, with its result if it has one; see :meth:`find` for names.

@@ -95,10 +95,16 @@ class AnchorUpload:
                 f"{len(shard)} anchors, but {left} are left of the header's {self._header.anchors}",
             )
         layout, packed = layout_of(shard, own_trajectories), packed or {}
-        if self._layout is None:
-            self._check_small(shard)
-        else:
+        if self._layout is not None:
             _check_layout(layout, self._layout)
+        each = sum(array.nbytes for array in shard.small.values()) // len(shard)
+        whole = (each + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
+        if whole > MAX_SMALL_BYTES:
+            raise ResourceExhausted(
+                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
+                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
+                reason="ANCHOR_SET_TOO_LARGE",
+            )
         try:
             self._reserve(shard_bytes(shard, packed))
             write_shard(self._data, self.next_offset, shard, packed, layout)
@@ -108,16 +114,6 @@ class AnchorUpload:
         self._layout = layout
         self.next_offset += len(shard)
         self.appended += len(shard)
-
-    def _check_small(self, shard: AnchorArrays) -> None:
-        one = sum(array.nbytes for array in shard.small.values()) // len(shard)
-        whole = (one + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
-        if whole > MAX_SMALL_BYTES:
-            raise ResourceExhausted(
-                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
-                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
-                reason="ANCHOR_SET_TOO_LARGE",
-            )
 
     def restart(self) -> None:
         """Forget the shards that have arrived."""
