@@ -32,7 +32,7 @@ from acpc_server.jobs.kind import (
     JobState,
     Progress,
 )
-from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
+from acpc_server.jobs.lease import Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line
 from acpc_server.jobs.runner import JobRunner, register
@@ -83,7 +83,7 @@ class JobService:
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics)
         self._lease = lease = Lease(
-            hosts=Hosts(record),
+            record=record,
             running=self._running,
             terms=options.terms,
             on_queued=metrics.set_queued,
