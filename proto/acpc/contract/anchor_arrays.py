@@ -110,10 +110,7 @@ def check_arrays(
 ) -> None:
     """Checks arrays of anchors, the frames among them, against what they are and each other.
 
-    Args:
-        history: Frames of the history.
-        arrays: The arrays by name, or their :class:`Form`.
-        path: Field of an array, by its name.
+    ``arrays`` has them by name, or their :class:`Form`; ``path`` is the field of an array.
 
     Raises ArgumentError: Names ``history``, or an array's path followed by what :func:`check_array`
     names.

@@ -27,12 +27,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, *, like: float = _L
 
     Case does not matter, and a whole word of a name will do: ``noise`` is near ``gaussian_noise``.
     Cheap whatever is asked: the first 1000 names are compared, by their first 200 characters.
-
-    Args:
-        name: What somebody wrote.
-        known: What there is.
-        count: Names at most.
-        like: Least likeness, in [0, 1]: ``difflib``'s ratio.
+    ``like`` is the least likeness, in [0, 1]: ``difflib``'s ratio.
     """
     import difflib  # noqa: PLC0415 - an error's, and it takes long to import
 
@@ -54,11 +49,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def load_optional(module: str, install: str) -> ModuleType:
     """A module of an optional dependency.
 
-    Args:
-        module: Its name.
-        install: The command that installs it.
-
-    Raises FailedPrecondition: It is not installed; the message says how to install it.
+    Raises FailedPrecondition: It is not installed; the message says how to ``install`` it.
     """
     try:
         return importlib.import_module(module)

@@ -40,7 +40,6 @@ from acpc.contract.requests import (
 )
 from acpc.contract.tensor import Array, read_tensor, tensor_fields
 from acpc.contract.visual_changes import check_group
-from acpc.v1 import scoring_service_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 
@@ -79,7 +78,7 @@ class _Shifted(_Study):
         check_views(self.draws, len(self.shifts), MAX_STUDY_VIEWS)
 
 
-class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
+class DriftStudy(_Shifted, Wire[study_pb.DriftStudy]):
     kind = "drift"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -98,7 +97,7 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
         return self.groups if self.reading is Reading.RELEASED else self.anchor_count
 
 
-class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
+class PlannerStudy(_Shifted, Wire[study_pb.PlannerStudy]):
     kind = "planner"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -115,7 +114,7 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
     reading: Reading = reading_field()
 
 
-class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
+class GeometryStudy(_Shifted, Wire[study_pb.GeometryStudy]):
     kind = "geometry"
     anchor_count: ClassVar[int] = 128
     shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
@@ -125,7 +124,7 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
     motion: bool = field(default=False, metadata={"paper": False})
 
 
-class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
+class SensitivityStudy(_Study, Wire[study_pb.SensitivityStudy]):
     kind = "sensitivity"
     probes: int = bounded(8, ge=1, le=1000)
     seed: int = seed_field()
@@ -142,7 +141,7 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
 Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
-class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
+class ScoreRequest(Request, Record, Wire[pb.ScoreCheckpointRequest]):
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     shift: Spec = field(metadata={"wire": "perturbation"})
@@ -184,7 +183,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
             self.until_decided.check_looks(count)
 
 
-class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
+class StudyRequest(Request, Wire[study_pb.RunStudyRequest]):
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     study: Study | None

@@ -19,8 +19,7 @@ _BLOCK = 2**16
 class TorchOrder:
     """A Mersenne Twister as ``torch.Generator().manual_seed(seed)`` has it on a CPU.
 
-    Args:
-        seed: 0 to 2**64 - 1, of which that generator takes the lower 32 bits.
+    Of the seed, 0 to 2**64 - 1, that generator takes the lower 32 bits.
     """
 
     def __init__(self, seed: int) -> None:
