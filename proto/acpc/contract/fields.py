@@ -30,8 +30,7 @@ from acpc.contract.errors import ArgumentError
 
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
-SHOWN = 80
-"""Characters of a rejected value that its error quotes."""
+SHOWN = 80  # characters of a rejected value that its error quotes
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -82,8 +82,7 @@ def _brief(value: object) -> str:
 
 
 Columns = Mapping[str, Sequence[Any]]
-MAX_SHOWN = 20
-"""Rows that a notebook shows."""
+MAX_SHOWN = 20  # rows that a notebook shows
 _NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+| %)?|[-\s]*")
 
 

@@ -179,8 +179,9 @@ class ScoreRequest(Request, Record, Wire[pb.ScoreCheckpointRequest]):
         if self.evidence.resamples > most:
             found = f"found {self.evidence.resamples} of {count} anchors"
             raise ArgumentError("evidence.resamples", f"{found}, wanted at most {most}")
-        if self.until_decided is not None:
-            self.until_decided.check_looks(count)
+        if self.until_decided is not None and self.until_decided.batch > count:
+            found = f"found {self.until_decided.batch}, wanted at most the {count} anchors"
+            raise ArgumentError("until_decided.batch", found)
 
 
 class StudyRequest(Request, Wire[study_pb.RunStudyRequest]):

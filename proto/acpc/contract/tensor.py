@@ -20,8 +20,7 @@ from acpc.v1 import tensor_pb2
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
 
-Array: TypeAlias = NDArray[Any]
-"""An array of any dtype and shape."""
+Array: TypeAlias = NDArray[Any]  # an array of any dtype and shape
 
 UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
 DTYPES: dict[int, np.dtype[np.generic]] = {

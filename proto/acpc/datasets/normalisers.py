@@ -22,8 +22,7 @@ from acpc.datasets.columns import Dataset, DatasetColumn
 
 T = TypeVar("T")
 Ends: TypeAlias = tuple[Float64[np.ndarray, "width"], Float64[np.ndarray, "width"]]
-MAX_SORTED_BYTES = 2**31
-"""Bytes of a column whose percentiles are measured, 2 GiB as float64."""
+MAX_SORTED_BYTES = 2**31  # bytes of a column whose percentiles are measured, 2 GiB as float64
 NormaliserName = Literal["zscore", "percentile", "constant", "none"]
 MEASURED: tuple[NormaliserName, ...] = ("zscore", "percentile", "none")
 """Those that need nothing but the dataset."""

@@ -10,10 +10,8 @@ from jaxtyping import Float64, Int64
 
 from acpc.contract import EvidenceOptions
 
-_BLOCK_ENTRIES = 2**20
-"""Weights held at once, 8 MiB."""
-FEW_OF_ALL = 100
-"""Of so many times more windows those drawn are as good as drawn with replacement."""
+_BLOCK_ENTRIES = 2**20  # weights held at once, 8 MiB
+FEW_OF_ALL = 100  # of so many times more windows those drawn are as good as drawn with replacement
 
 
 class Weights(NamedTuple):

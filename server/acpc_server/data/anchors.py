@@ -23,8 +23,7 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 
-FRAMES = "frames"
-"""The name by which frames are read, beside those of the ``extras``."""
+FRAMES = "frames"  # the name by which frames are read, beside those of the ``extras``
 DIGEST_BYTES = 32
 Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]
 

@@ -21,8 +21,7 @@ from acpc_server.evidence.numbers import Numbers
 _ENDLESS = 10**9
 _PARTNERS = {True: 1.5, False: 2.0}
 """Partners on the border of a label serve ever more anchors: their number lags behind."""
-_SEEDS = 3.29
-"""Standard errors that one seed of 2,000 exceeds."""
+_SEEDS = 3.29  # standard errors that one seed of 2,000 exceeds
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,7 @@ SPENDING = (
     f"Kim-DeMets, rho {FAILING_POWER} for failing and {PASSING_POWER} for passing, added over looks"
 )
 _IN_TAILS = 4
-_SHARED = 0.05
-"""Level of the test of draws that all anchors share."""
+_SHARED = 0.05  # level of the test of draws that all anchors share
 
 
 def judge(

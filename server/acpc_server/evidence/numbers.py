@@ -36,8 +36,7 @@ METHODS = {
     Population.DATASET: "joint counts of windows, one of them unseen; exact of raw IR",
     Population.TRAJECTORIES: _CLUSTERED,
 }
-FEW_PAIRS = 30
-"""Fewer pairs than these have a warning."""
+FEW_PAIRS = 30  # fewer pairs than these have a warning
 _FEW_PARTNERS = 5
 """So few effective partners are the sample; of four times as many each has half its weight."""
 _PARTNERS_MATTER = 1.645

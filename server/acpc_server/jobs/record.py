@@ -34,8 +34,7 @@ log = structlog.get_logger("acpc.jobs")
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
-QUEUE = "acpc-score"
-"""Its jobs run in the order of their submission."""
+QUEUE = "acpc-score"  # its jobs run in the order of their submission
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,

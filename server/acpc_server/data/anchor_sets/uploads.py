@@ -36,8 +36,7 @@ DONE, DATA = "done", "set"
 SHAPES = ("frames.shape", "action_blocks.shape", "endpoint_states.shape", "labels.shape")
 # Fast: frames of simulators shrink a lot at any level.
 ZLIB_LEVEL = 1
-MAX_SMALL_BYTES = 2**28
-"""All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
+MAX_SMALL_BYTES = 2**28  # all arrays of a set but its frames, 256 MiB: a score holds them in memory
 
 
 @dataclass(eq=False)
