@@ -48,20 +48,6 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Formed(Protocol):
-    """What has an element type and a shape."""
-
-    @property
-    def dtype(self) -> np.dtype[np.generic] | None:
-        """The element type."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents, anchors first."""
-        ...
-
-
 def extra_array(name: str) -> tuple[type, str]:
     """Element type and axes of an array beside those that all anchors have.
 
@@ -83,7 +69,7 @@ def has_steps(name: str) -> bool:
     return axes.startswith("anchors, steps")
 
 
-def check_array(name: str, found: Formed, known: Mapping[str, int]) -> None:
+def check_array(name: str, found: Form | Frames, known: Mapping[str, int]) -> None:
     """Checks one array against ``known`` axes.
 
     Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``, or nothing for an axis of time
@@ -106,7 +92,7 @@ def check_array(name: str, found: Formed, known: Mapping[str, int]) -> None:
 
 
 def check_arrays(
-    history: int, arrays: Mapping[str, Formed], path: Callable[[str], str] = str
+    history: int, arrays: Mapping[str, Form | Frames], path: Callable[[str], str] = str
 ) -> None:
     """Checks arrays of anchors, the frames among them, against what they are and each other.
 
@@ -129,15 +115,17 @@ def check_arrays(
             check_array(name, array, of_frames | of_time)
 
 
-class Frames(Formed, Protocol):
-    """The interface of frames; NumPy arrays and memory maps have it, a reader of yours may too.
-
-    They have the shape (anchors, history + horizon, height, width, 3).
-    """
+class Frames(Protocol):
+    """The interface of frames; NumPy arrays and memory maps have it, a reader of yours may too."""
 
     @property
     def dtype(self) -> np.dtype[np.generic]:
         """uint8."""
+        ...
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """(anchors, history + horizon, height, width, 3)."""
         ...
 
     def __getitem__(self, part: slice, /) -> Any:
