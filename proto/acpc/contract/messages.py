@@ -40,15 +40,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import (
-    Bounds,
-    Convert,
-    Frozen,
-    cached,
-    check_length,
-    declared,
-    parts_of,
-)
+from acpc.contract.fields import Bounds, Convert, Frozen, cached, check_length, declared, parts_of
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)

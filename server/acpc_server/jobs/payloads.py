@@ -64,10 +64,8 @@ def require_small(plain: Json, fresh: Mapping[str, bytes]) -> None:
     """Raise InvalidArgument for a job that would add too much to the record."""
     large, size = sum(map(len, fresh.values())), len(json.dumps(plain))
     if large > MAX_BYTES:
-        raise InvalidArgument(
-            "",
-            f"the new plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer",
-        )
+        wrong = f"the new plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer"
+        raise InvalidArgument("", wrong)
     if size > MAX_SPEC_BYTES:
         wrong = f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
         raise InvalidArgument("", wrong)

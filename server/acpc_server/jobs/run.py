@@ -17,13 +17,7 @@ from dbos import DBOS
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.errors import (
-    AcpcError,
-    Cancelled,
-    HostShortage,
-    Unavailable,
-    shortage,
-)
+from acpc_server.errors import AcpcError, Cancelled, HostShortage, Unavailable, shortage
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part
 from acpc_server.jobs.record import first_line
 from acpc_server.observe import Metrics

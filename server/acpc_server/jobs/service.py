@@ -24,14 +24,7 @@ from acpc_server.errors import (
     only_one,
     shortage,
 )
-from acpc_server.jobs.kind import (
-    Job,
-    JobFilter,
-    JobKind,
-    JobSpec,
-    JobState,
-    Progress,
-)
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Progress
 from acpc_server.jobs.lease import Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
 from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line

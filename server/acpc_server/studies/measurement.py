@@ -20,14 +20,7 @@ from acpc.contract import (
 )
 from torch import Tensor
 
-from acpc_server.encoding import (
-    Bench,
-    Draw,
-    View,
-    check_predictions,
-    distinct_views,
-    draw_views,
-)
+from acpc_server.encoding import Bench, Draw, View, check_predictions, distinct_views, draw_views
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import ModelCard
