@@ -52,7 +52,10 @@ class VisualChange(Frozen):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the view certainly is the frames themselves, bit for bit."""
+        """Whether the view certainly is the frames themselves, bit for bit.
+
+        Of what a plug-in or the owner of a set makes nobody knows: its first parameter is a name.
+        """
         return self.first == self.neutral
 
     @property
@@ -107,11 +110,6 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
         """The parameter called ``severity``; 0 when there is none."""
         return float(self.parameters.get("severity", 0.0))
 
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what a plug-in does is not known."""
-        return False
-
     def __str__(self) -> str:
         listed = ",".join(f"{key}={value:g}" for key, value in sorted(self.parameters.items()))
         return f"{self.name}:{listed}" if listed else self.name
@@ -138,11 +136,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
         except ValueError:
             return 1.0
         return level if math.isfinite(level) else 1.0
-
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what its owner made is not known."""
-        return False
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.group}"

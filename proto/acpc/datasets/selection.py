@@ -15,6 +15,7 @@ from acpc.contract import (
     ArgumentError,
     FailedPrecondition,
     Reading,
+    check,
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
@@ -87,7 +88,8 @@ def draw_windows(
     episodes) than ``count``; FailedPrecondition: A column that is missing or cannot be used, or a
     state that is not finite.
     """
-    for field, value in (("history", history), ("horizon", horizon), ("count", source.count)):
+    check(source)
+    for field, value in (("history", history), ("horizon", horizon)):
         if value < 1:
             raise ArgumentError(field, f"is {value}; give at least 1")
     known = statistics or StatisticsCache()
@@ -146,8 +148,6 @@ def window_future_frames(source: AnchorSource, horizon: int) -> int:
 
 
 def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
-    if not 0 <= source.seed < 2**64:
-        raise ArgumentError("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
     offered = windows.episodes if source.by_episode else len(windows)
     if offered < source.count:
         what = "episodes with a window" if source.by_episode else "windows"
