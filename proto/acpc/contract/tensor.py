@@ -46,23 +46,8 @@ def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
         known = ", ".join(f"{code} ({kind.name})" for code, kind in DTYPES.items())
         found = tensor.dtype or "no tensor, or one without a dtype"
         raise ArgumentError(joined(path, "dtype"), f"found {found}; wanted {known}")
-    if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
-        _check_shape(shape, path)
-    expected = math.prod(shape) * dtype.itemsize
-    if len(data) != expected or not expected or min(shape, default=1) < 0:
-        _check_shape(shape, path)
-        if len(data) != expected:
-            raise ArgumentError(
-                joined(path, "data"),
-                f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
-            )
-    values = np.frombuffer(data, dtype=dtype).reshape(shape)
-    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
-
-
-def _check_shape(shape: tuple[int, ...], path: str) -> None:
     problem = ""
-    if len(shape) > MAX_RANK:
+    if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
         problem = f"rank {len(shape)} is over {MAX_RANK}"
     elif min(shape, default=1) < 0:
         problem = f"negative extent in {list(shape)}"
@@ -70,6 +55,11 @@ def _check_shape(shape: tuple[int, ...], path: str) -> None:
         problem = f"{list(shape)} is too large for any tensor here"
     if problem:
         raise ArgumentError(joined(path, "shape"), problem)
+    if len(data) != (expected := math.prod(shape) * dtype.itemsize):
+        wrong = f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}"
+        raise ArgumentError(joined(path, "data"), wrong)
+    values = np.frombuffer(data, dtype=dtype).reshape(shape)
+    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
 
 
 def write_tensor(array: ArrayLike, path: str = "") -> tensor_pb2.Tensor:
