@@ -79,8 +79,7 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _distributed(folder: Path) -> str:
     """The command that makes one file of a distributed checkpoint; nothing for another folder."""
-    present = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return one_file_command(present, str(folder))
+    return one_file_command([entry.name for entry in folder.iterdir()], str(folder))
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

@@ -70,12 +70,9 @@ BATCH = 20
 class Steps(NamedTuple):
     """Finished steps of a job on record, how many of them its last run took, the last's phase."""
 
-    taken: int
-    fresh: int
-    phase: str
-
-
-NO_STEPS = Steps(0, 0, "waiting")
+    taken: int = 0
+    fresh: int = 0
+    phase: str = "waiting"
 
 
 def connection_url(url: str) -> sa.URL:
@@ -315,7 +312,7 @@ class Record:
 
     def steps(self, job_ids: Collection[str]) -> Mapping[str, Steps]:
         """Return what jobs have on record by now; of one that is not asked for, nothing."""
-        found: dict[str, Steps] = defaultdict(lambda: NO_STEPS)
+        found: dict[str, Steps] = defaultdict(Steps)
         if not job_ids:
             return found
         job, phase, number, ended = self._steps.c

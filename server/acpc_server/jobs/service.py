@@ -27,7 +27,7 @@ from acpc_server.errors import (
 from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Progress
 from acpc_server.jobs.lease import Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
-from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line
+from acpc_server.jobs.record import RECORD_ERRORS, Record, Steps, first_line
 from acpc_server.jobs.runner import JobRunner, register
 from acpc_server.observe import Metrics
 
@@ -316,7 +316,7 @@ class JobService:
                     reason="NEWER_RELEASE",
                 )
                 continue
-            steps, phases = recorded.get(job_id, NO_STEPS), row.phases
+            steps, phases = recorded[job_id], row.phases
             if run is not None:
                 steps, phases = steps._replace(phase=run.phase), phases or run.phases()
             progress = _progress(row, steps, kind.count_steps(spec))

@@ -140,7 +140,19 @@ class AnchorUpload:
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
-        info = self._info(layout, size, windows)
+        (height, width), block_width, state_width, _, _, extras = layout
+        info = SetInfo(  # but for its digests
+            **shared(header, SetInfo),
+            digest="",
+            height=height,
+            width=width,
+            action_block_dim=block_width,
+            state_dim=state_width,
+            size_bytes=size,
+            create_time=time.time(),
+            extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
+            windows=windows,
+        )
         whole = StoredAnchors(self._data, info)
         digest = whole.digest
         if header.expected_digest not in ("", digest):
@@ -154,22 +166,6 @@ class AnchorUpload:
         write_text(self._data / INFO, to_json(info))
         write_text(self._done, digest)
         return self._publish(digest)
-
-    def _info(self, layout: Layout, size: int, windows: int | None) -> SetInfo:
-        """Return what the set is, but for its digests."""
-        (height, width), block_width, state_width, _, _, extras = layout
-        return SetInfo(
-            **shared(self._header, SetInfo),
-            digest="",
-            height=height,
-            width=width,
-            action_block_dim=block_width,
-            state_dim=state_width,
-            size_bytes=size,
-            create_time=time.time(),
-            extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
-            windows=windows,
-        )
 
     def _publish(self, digest: str) -> SetInfo:
         target = self._sets / digest
