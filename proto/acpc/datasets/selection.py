@@ -94,15 +94,14 @@ def draw_windows(
             raise ArgumentError(field, f"is {value}; give at least 1")
     known = statistics or StatisticsCache()
     skip = task.frameskip if source.frameskip is None else source.frameskip
-    steps = history + horizon
-    window_steps = history + window_future_frames(source, horizon)
+    steps, window_steps = history + horizon, history + window_future_frames(source, horizon)
     lengths = lengths_of(dataset, task, source.episodes)
     windows = WindowIndex(lengths, num_steps=window_steps, frameskip=skip)
     chosen = _draw_windows(windows, source)
-    pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
+    frames = DrawnFrames(dataset.pixel_column(task.pixels), frame_rows)
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
     action_rows = first_row + np.arange(window_steps * skip)  # (n, (h + F) * frameskip)
     actions, normalise = _normalised(dataset, task, task.action, action_rows, known)
@@ -117,7 +116,6 @@ def draw_windows(
     if task.proprio is not None:  # as the public library makes it: NaN becomes 0, the mean
         values, normalise = _normalised(dataset, task, task.proprio, frame_rows, known)
         proprio = normalise(values).astype(np.float32)  # (n, steps, width)
-    frames = DrawnFrames(pixels, frame_rows)
     anchors = AnchorArrays(
         history=history,
         frames=frames,
