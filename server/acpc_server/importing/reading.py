@@ -132,7 +132,8 @@ def find(archive: Archive, key: str = "") -> FoundModel:
         if any(node.kind.startswith(prefix) for node in archive.nodes.values()):
             raise unsafe(archive.filename, problem)
     found = _find_module(archive, key) or _find_tensors(archive, key)
-    epoch = archive.nodes[""].attributes.get("epoch")
+    root = archive.nodes.get("")  # a list has none, nor has a damaged dict
+    epoch = root.attributes.get("epoch") if root else None
     found.epoch = epoch if type(epoch) is int and 0 <= epoch < 10**9 else None
     return found
 
@@ -210,7 +211,7 @@ def _renamed(below: dict[str, Node], filename: str) -> dict[str, Node]:
 def _find_tensors(archive: Archive, key: str) -> FoundModel:
     """A state dict, bare or as Lightning wraps it, without what losses keep beside the model."""
     filename, nodes = archive.filename, archive.nodes
-    if archive.kind != "dict":
+    if archive.kind != "dict" or "" not in nodes:
         problem = f"holds a {archive.kind!r:.80}, neither a module nor a state dict"
         raise unsafe(filename, problem)
     if "model_state_dict" in nodes[""].attributes:
