@@ -132,7 +132,7 @@ def find(archive: Archive, key: str = "") -> FoundModel:
         if any(node.kind.startswith(prefix) for node in archive.nodes.values()):
             raise unsafe(archive.filename, problem)
     found = _find_module(archive, key) or _find_tensors(archive, key)
-    root = archive.nodes.get("")  # a list has none, nor has a damaged dict
+    root = archive.nodes.get("")  # which a damaged file may lack
     epoch = root.attributes.get("epoch") if root else None
     found.epoch = epoch if type(epoch) is int and 0 <= epoch < 10**9 else None
     return found
