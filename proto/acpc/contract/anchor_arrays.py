@@ -48,20 +48,6 @@ class Form(NamedTuple):
     shape: tuple[int, ...]
 
 
-class Formed(Protocol):
-    """What has an element type and a shape."""
-
-    @property
-    def dtype(self) -> np.dtype[np.generic] | None:
-        """The element type."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The extents, anchors first."""
-        ...
-
-
 def extra_array(name: str) -> tuple[type, str]:
     """Element type and axes of an array beside those that all anchors have.
 
@@ -83,7 +69,7 @@ def has_steps(name: str) -> bool:
     return axes.startswith("anchors, steps")
 
 
-def check_array(name: str, found: Formed, known: Mapping[str, int]) -> None:
+def check_array(name: str, found: Form | Frames, known: Mapping[str, int]) -> None:
     """Checks one array against ``known`` axes.
 
     Raises ArgumentError: Names ``name``, ``dtype`` or ``shape``, or nothing for an axis of time
@@ -106,14 +92,11 @@ def check_array(name: str, found: Formed, known: Mapping[str, int]) -> None:
 
 
 def check_arrays(
-    history: int, arrays: Mapping[str, Formed], path: Callable[[str], str] = str
+    history: int, arrays: Mapping[str, Form | Frames], path: Callable[[str], str] = str
 ) -> None:
     """Checks arrays of anchors, the frames among them, against what they are and each other.
 
-    Args:
-        history: Frames of the history.
-        arrays: The arrays by name, or their :class:`Form`.
-        path: Field of an array, by its name.
+    ``arrays`` has them by name, or their :class:`Form`; ``path`` is the field of an array.
 
     Raises ArgumentError: Names ``history``, or an array's path followed by what :func:`check_array`
     names.
@@ -210,9 +193,8 @@ class AnchorArrays:
     @property
     def arrays(self) -> dict[str, Any]:
         """Every array that there is, by its name in the contract."""
-        given = {name: getattr(self, name) for name in SMALL_ARRAYS}
-        small = {name: array for name, array in given.items() if array is not None}
-        return {"frames": self.frames, **small, **self.extras}
+        given = {name: getattr(self, name) for name in ("frames", *SMALL_ARRAYS)}
+        return {name: array for name, array in given.items() if array is not None} | self.extras
 
     @property
     def small(self) -> dict[str, Array]:
@@ -244,11 +226,6 @@ class AnchorArrays:
     def horizon(self) -> int:
         """Future frames H."""
         return int(self.frames.shape[1]) - self.history
-
-    @property
-    def every_endpoint(self) -> bool:
-        """Whether states and labels are those of every future frame."""
-        return len(self.endpoint_states.shape) == 3
 
     def part(self, start: int, stop: int) -> AnchorArrays:
         """Anchors [start, stop), with their frames, views and directions in memory."""

@@ -66,12 +66,10 @@ class AnchorContents(Record, Wire[pb.AnchorContents]):
 
 
 def endpoints_at(small: Mapping[str, Array], horizon: int) -> dict[str, Array]:
-    """The small arrays with the endpoint states and labels of one future frame.
+    """The small arrays with endpoint states and labels of one future frame, from 1; 0: the last.
 
-    Args:
-        small: The ``SMALL_ARRAYS``; states (n, state width) and labels (n), which stay, or of every
-            future frame, (n, H, state width) and (n, H).
-        horizon: Which future frame, from 1; 0: the last.
+    States (n, state width) and labels (n) stay as they are; others are of every future frame, (n,
+    H, state width) and (n, H).
     """
     if small["labels"].ndim == 1:
         return dict(small)
@@ -121,15 +119,9 @@ def anchors_digest(
     Of states and labels those of the last future frame count: a set that has more of them has the
     digest of one that has not, and ``endpoints_digest`` tells them apart.
 
-    The sha256 of each anchor's frames is used instead of their bytes, so that the digest does not
-    depend on how frames are cut into shards, and a part of them can be checked alone.
-
-    Args:
-        history: Frames h of the history.
-        frame_size: Height and width of a frame, in pixels.
-        small: The ``SMALL_ARRAYS`` by name.
-        of_frames: ``frame_digests`` of all anchors, in order.
-        extras: ``extra_digest`` of every array beside those, by name.
+    The sha256 of each anchor's frames (``frame_digests``) is used instead of their bytes, so that
+    the digest does not depend on how frames are cut into shards, and a part of them can be checked
+    alone. ``frame_size`` is height and width in pixels; of ``extras`` count the ``extra_digest``.
     """
     small = endpoints_at(small, 0)
     count, blocks = small["action_blocks"].shape[:2]

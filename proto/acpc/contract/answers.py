@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
 from dataclasses import field
 
 import numpy as np
@@ -125,12 +124,6 @@ class DrawsBound(Record, Wire[pb.DrawsBound]):
         )
 
 
-def _may_change(bounds: Sequence[DrawsBound], spec_indices: Iterable[int]) -> list[str | None]:
-    """The bound of each perturbation; None where nothing of it is random."""
-    known = {bound.spec_index: bound.percent for bound in bounds}
-    return [known.get(index) for index in spec_indices]
-
-
 def _both(found: CleanGaps | CertifiedSeverity, elites: bool = True) -> str:
     return f"winner {cell(found.top1)}{f', elite set {cell(found.elite)}' if elites else ''}"
 
@@ -190,7 +183,7 @@ class PoolCertificate(Tabular, Record, Wire[pb.CertifyPoolResponse]):
             ):
                 certified = f"{sum(one.certified for one in found)}/{len(found)}"
                 margin = min((one.margin for one in found), default=None)
-                bound = _may_change(bounds, [index])[0]
+                bound = next((one.percent for one in bounds if one.spec_index == index), None)
                 if found:
                     rows.append((index, choice, certified, margin, changed, bound))
         names = ("spec_index", "choice", "certified", "smallest margin", "changes", "may change")
@@ -264,12 +257,13 @@ class PairedPlans(Tabular, Record, Wire[pb.PlanPairedResponse]):
     def shown(self) -> Columns:
         """A row per view in short words, with how many iterations are certified."""
         certified = [[one.elite.certified for one in view.iterations] for view in self.views]
+        bounds = {bound.spec_index: bound.percent for bound in self.plan_may_change}
         return {
             **columns_of(self.views, "spec_index", "draw", "certified"),
             "iterations": [f"{sum(held)}/{len(held)}" for held in certified],
             "parts at": [view.first_divergence for view in self.views],
             "regret": [view.selection_regret for view in self.views],
-            "may change": _may_change(self.plan_may_change, [x.spec_index for x in self.views]),
+            "may change": [bounds.get(view.spec_index) for view in self.views],
         }
 
     def meaning(self) -> str:

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 from typing import Annotated, Any, TypeAlias, get_args
 
 from acpc.contract.errors import ArgumentError, below
-from acpc.contract.fields import sized
+from acpc.contract.fields import bounded
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.perturbations import Part
 from acpc.contract.visual_changes import GivenViews, Registered, VisualChange
@@ -47,7 +47,7 @@ def _dump(spec: Perturbation) -> dict[str, object]:
 
 
 class Composition(VisualChange, Wire[pb.Composition]):
-    parts: tuple[Annotated[Part, Codec(partial(_load_of, True), _dump)], ...] = sized(
+    parts: tuple[Annotated[Part, Codec(partial(_load_of, True), _dump)], ...] = bounded(
         least=2, most=4
     )
 

@@ -63,13 +63,6 @@ class UntilDecided(Request, Wire[pb.UntilDecided]):
             found.append(half)
         return found[::-1]
 
-    def check_looks(self, limit: int) -> None:
-        """Rejects a batch above the limit."""
-        if self.batch > limit:
-            raise ArgumentError(
-                "until_decided.batch", f"found {self.batch}, wanted at most the {limit} anchors"
-            )
-
 
 class LookStop(WireEnum):
     UNSPECIFIED = 0

@@ -30,8 +30,7 @@ from acpc.contract.errors import ArgumentError
 
 UINT32 = 2**32 - 1
 UINT64 = 2**64 - 1
-SHOWN = 80
-"""Characters of a rejected value that its error quotes."""
+SHOWN = 80  # characters of a rejected value that its error quotes
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,14 +58,7 @@ class Frozen:
 class Bounds:
     """Bounds of a field's value; of a sequence of numbers, of every entry.
 
-    Attributes:
-        ge: Smallest value.
-        gt: Every value is above it.
-        le: Largest value.
-        lt: Every value is below it.
-        min_length: Fewest characters of a text, or entries of a sequence or mapping.
-        max_length: Most of them.
-        unit: Of the value, for people.
+    A length counts the characters of a text, or the entries of a sequence or mapping.
     """
 
     ge: float = -math.inf
@@ -75,7 +67,7 @@ class Bounds:
     lt: float = math.inf
     min_length: int = 0
     max_length: int | None = None
-    unit: str = ""
+    unit: str = ""  # of the value, for people
 
     def holds(self, value: float) -> bool:
         """Whether a number that a float can hold lies in the range."""
@@ -107,21 +99,14 @@ def bounded(
     gt: float = -math.inf,
     le: float = math.inf,
     lt: float = math.inf,
-    unit: str = "",
+    least: int = 0,
     most: int | None = None,
+    unit: str = "",
     **more: object,
 ) -> Any:
-    """Declares a number, or a sequence of ``most`` numbers, with a range; ``more`` is metadata."""
-    bounds = Bounds(ge=ge, gt=gt, le=le, lt=lt, unit=unit, max_length=most)
+    """Declares a range, and one of lengths from ``least`` to ``most``; ``more`` is metadata."""
+    bounds = Bounds(ge, gt, le, lt, min_length=least, max_length=most, unit=unit)
     return field(default=default, metadata={"bounds": bounds, **more})
-
-
-def sized(
-    default: object = MISSING, *, least: int = 0, most: int, compare: bool = True, **more: object
-) -> Any:
-    """Declares a text, sequence or mapping with a range of lengths; ``more`` is metadata."""
-    metadata = {"bounds": Bounds(min_length=least, max_length=most), **more}
-    return field(default=default, metadata=metadata, compare=compare)
 
 
 def seed_field() -> int:
@@ -135,38 +120,26 @@ def bounds_of(cls: type) -> dict[str, Bounds]:
     return {f.name: f.metadata["bounds"] for f in dataclasses.fields(cls) if "bounds" in f.metadata}
 
 
-def default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
-    """Makes the default of a field; None: it has none."""
+def _default_of(f: dataclasses.Field[Any]) -> Callable[[], Any] | None:
     if f.default_factory is not MISSING:
         return f.default_factory
     return None if f.default is MISSING else lambda: f.default
 
 
 class Declared(NamedTuple):
-    """What a record says of one of its fields.
-
-    Attributes:
-        name: Its name.
-        wire: That of the message's field, which errors have.
-        hint: Its type; ``kinds`` are the members of a union, None apart.
-        item: The type of the entries of a sequence; None: it is none.
-        whole: Whether it holds whole numbers.
-        usual: Its default, which is in range; the class where it has none, or makes it.
-        default: Makes its default; None: it has none.
-        axes: Of an array.
-    """
+    """What a record says of one of its fields."""
 
     name: str
-    wire: str
+    wire: str  # name of the message's field, which errors have
     hint: Any
-    kinds: tuple[Any, ...]
+    kinds: tuple[Any, ...]  # members of a union, None apart
     optional: bool
-    item: Any
-    whole: bool
+    item: Any  # type of the entries of a sequence; None: it is none
+    whole: bool  # whether it holds whole numbers
     bounds: Bounds
-    usual: object
-    default: Callable[[], Any] | None
-    axes: Any
+    usual: object  # its default, which is in range; the class where it has none, or makes it
+    default: Callable[[], Any] | None  # makes its default; None: it has none
+    axes: Any  # of an array
 
 
 @cached
@@ -179,12 +152,12 @@ def declared(cls: type) -> tuple[Declared, ...]:
             wire=f.metadata.get("wire") or f.name,
             hint=(hint := hints[f.name]),
             kinds=parts_of(hint),
-            optional=optional(hint),
+            optional=type(None) in get_args(hint),
             item=get_args(hint)[0] if get_origin(hint) is tuple else None,
             whole=hint is int or int in get_args(hint),
             bounds=f.metadata.get("bounds", ANY),
             usual=cls if f.default is MISSING else f.default,
-            default=default_of(f),
+            default=_default_of(f),
             axes=f.metadata.get("array"),
         )
         for f in dataclasses.fields(cls)
@@ -225,11 +198,6 @@ def parts_of(hint: object) -> tuple[Any, ...]:
     """The members of a union, None apart, or the hint itself."""
     union = get_origin(hint) in (types.UnionType, Union)
     return tuple(part for part in get_args(hint) if part is not type(None)) if union else (hint,)
-
-
-def optional(hint: object) -> bool:
-    """Whether None is a value of the hint."""
-    return type(None) in get_args(hint)
 
 
 _WORDS = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import fields
 from enum import Enum
@@ -27,12 +28,7 @@ def nearest(name: str, known: Iterable[str], count: int = 3, *, like: float = _L
 
     Case does not matter, and a whole word of a name will do: ``noise`` is near ``gaussian_noise``.
     Cheap whatever is asked: the first 1000 names are compared, by their first 200 characters.
-
-    Args:
-        name: What somebody wrote.
-        known: What there is.
-        count: Names at most.
-        like: Least likeness, in [0, 1]: ``difflib``'s ratio.
+    ``like`` is the least likeness, in [0, 1]: ``difflib``'s ratio.
     """
     import difflib  # noqa: PLC0415 - an error's, and it takes long to import
 
@@ -54,11 +50,7 @@ def did_you_mean(name: str, known: Iterable[str], otherwise: str = "") -> str:
 def load_optional(module: str, install: str) -> ModuleType:
     """A module of an optional dependency.
 
-    Args:
-        module: Its name.
-        install: The command that installs it.
-
-    Raises FailedPrecondition: It is not installed; the message says how to install it.
+    Raises FailedPrecondition: It is not installed; the message says how to ``install`` it.
     """
     try:
         return importlib.import_module(module)
@@ -75,22 +67,17 @@ def comments() -> dict[str, str]:
     contract = FileDescriptorSet.FromString(_CONTRACT.read_bytes())
     found = {}
     for file in contract.file:
+        said = defaultdict[tuple[int, ...], str](str)
         for place in file.source_code_info.location:
-            match list(place.path):
-                case [4, message]:
-                    name = file.message_type[message].name
-                case [4, message, 2, field]:
-                    held = file.message_type[message]
-                    name = f"{held.name}.{held.field[field].name}"
-                case [5, enum]:
-                    name = file.enum_type[enum].name
-                case [5, enum, 2, value]:
-                    values = file.enum_type[enum].value
-                    prefix = values[0].name.removesuffix("UNSPECIFIED")
-                    name = f"{file.enum_type[enum].name}.{values[value].name.removeprefix(prefix)}"
-                case _:
-                    continue
-            found[name] = " ".join(place.leading_comments.split())
+            said[*place.path] = " ".join(place.leading_comments.split())
+        for at, message in enumerate(file.message_type):
+            found[message.name] = said[4, at]
+            for index, field in enumerate(message.field):
+                found[f"{message.name}.{field.name}"] = said[4, at, 2, index]
+        for at, kind in enumerate(file.enum_type):
+            found[kind.name], prefix = said[5, at], kind.value[0].name.removesuffix("UNSPECIFIED")
+            for index, value in enumerate(kind.value):
+                found[f"{kind.name}.{value.name.removeprefix(prefix)}"] = said[5, at, 2, index]
     return found
 
 

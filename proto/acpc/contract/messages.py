@@ -27,7 +27,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import MISSING, dataclass
+from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
 from operator import itemgetter
@@ -40,17 +40,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from acpc.contract.enums import WireEnum
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import (
-    ANY,
-    Bounds,
-    Convert,
-    Frozen,
-    cached,
-    check_length,
-    default_of,
-    optional,
-    parts_of,
-)
+from acpc.contract.fields import Bounds, Convert, Frozen, cached, check_length, declared, parts_of
 from acpc.contract.tensor import read_tensor, tensor_fields
 
 M = TypeVar("M", bound=Message)
@@ -101,14 +91,11 @@ class Wire(Frozen, Generic[M]):
 class Codec:
     """Conversion of one type to the wire and back; both raise ArgumentError with a relative path.
 
-    Attributes:
-        load: The value of what the message's field holds; called as ``load(held, strict=strict)``.
-        dump: What the message's constructor takes: a scalar, or a message's fields by name. None:
-            the value as it is.
+    What is dumped is a scalar, or a message's fields by name.
     """
 
-    load: Callable[..., object]
-    dump: Convert | None
+    load: Callable[..., object]  # ``load(held, strict=strict)``, of what the message's field holds
+    dump: Convert | None  # None: the value as it is
 
 
 def wire_names(cls: type) -> dict[str, str]:
@@ -130,23 +117,21 @@ class _Step(NamedTuple):
 @cached
 def _fields(cls: type[Wire[Any]], strict: bool) -> list[_Step]:
     """Of several errors the first is named: of what must be there, of the rest, of a oneof."""
-    hints = typing.get_type_hints(cls, include_extras=True)
+    hints, wires = typing.get_type_hints(cls, include_extras=True), wire_names(cls)
     message: Any = cls.message_type.DESCRIPTOR
-    known = {f.name: f for f in dataclasses.fields(cls)}
     found: list[tuple[tuple[bool, bool], _Step]] = []
-    for name, wire in wire_names(cls).items():
-        hint, default, usual = hints[name], default_of(known[name]), known[name].default
-        if optional(hint) and default is None:
+    for f in (f for f in declared(cls) if f.name in wires):
+        hint, default = hints[f.name], f.default
+        if f.optional and default is None:
             default = type(None)  # what is optional, and not there
-        field = message.fields_by_name.get(wire)
+        field = message.fields_by_name.get(f.wire)
         if field is None:
-            both = _oneof(message.oneofs_by_name[wire], hint, default, strict)
+            both = _oneof(message.oneofs_by_name[f.wire], hint, default, strict)
         else:
-            bounds = known[name].metadata.get("bounds", ANY)
-            both = _field(field, _convert(field, hint, strict, bounds), default)
-        droppable = field and (field.has_presence or isinstance(usual, tuple | WireEnum))
-        usual = usual if droppable and usual is not MISSING else None
-        step = _Step(name, *both, usual, _own_codec(hint) is None)
+            both = _field(field, _convert(field, hint, strict, f.bounds), default)
+        droppable = field and (field.has_presence or isinstance(f.usual, tuple | WireEnum))
+        usual = f.usual if droppable and f.usual is not cls else None
+        step = _Step(f.name, *both, usual, _own_codec(hint) is None)
         found.append(((field is None, default is not None), step))
     return [step for _, step in sorted(found, key=itemgetter(0))]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from acpc.contract.enums import ApplyTo, CemReturn, CostReduction, Norm, NumericMode
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import UINT32, bounded, seed_field, sized
+from acpc.contract.fields import UINT32, bounded, seed_field
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.plain import to_plain
 from acpc.contract.requests import (
@@ -71,7 +71,7 @@ class _Moment(Request, eq=False, kw_only=True):
     views: Views | None = field(metadata={"wire": "perturbation"})
     proprio: Array | None = floats("h, proprio width", None)
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
 
     def check_rules(self) -> None:
         """Views are given, and of the history's shape."""
@@ -108,7 +108,7 @@ class PairRequest(_Moment, Wire[pb.ComparePairRequest], kw_only=True):
     action_blocks: Array = floats("h + H - 1, block width")
     observed_future: Array | None = frames("H, height, width, 3", None)
     future_proprio: Array | None = floats("H, proprio width", None)
-    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
+    weights: tuple[float, ...] = bounded((), most=MAX_HORIZON)
 
     def check_rules(self) -> None:
         """The blocks leave a horizon, and frames have one size."""
@@ -148,8 +148,8 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
     norm: Norm = Norm.L2
     squared: bool = True
     weight: float = bounded(1.0, ge=LEAST, le=MOST)
-    step_weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
-    coordinate_weights: tuple[float, ...] = sized((), most=2**18)
+    step_weights: tuple[float, ...] = bounded((), most=MAX_HORIZON)
+    coordinate_weights: tuple[float, ...] = bounded((), most=2**18)
 
     def check_rules(self) -> None:
         """Weights are in range, and one of each list is above 0."""
@@ -158,8 +158,8 @@ class DistanceTerm(Request, Wire[pb.DistanceTerm]):
 
 
 class Objective(Request, Wire[pb.Objective]):
-    terms: tuple[DistanceTerm, ...] = sized((), most=16)
-    control_weights: tuple[float, ...] = sized((), most=65536)
+    terms: tuple[DistanceTerm, ...] = bounded((), most=16)
+    control_weights: tuple[float, ...] = bounded((), most=65536)
 
     def check_rules(self) -> None:
         """Weights are in range, and one of them is above 0."""
@@ -207,7 +207,7 @@ class PlannerMoment(_Moment, kw_only=True):
 
 class PlanStart(PlannerMoment, Wire[pb.PlanStart], kw_only=True):
     elite_count: int = bounded(0, ge=0, le=UINT32)
-    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
+    weights: tuple[float, ...] = bounded((), most=MAX_HORIZON)
     kept_elites: int = bounded(0, ge=0, le=UINT32)
     temperature: float | None = bounded(None, gt=0)
 

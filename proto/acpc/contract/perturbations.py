@@ -15,7 +15,7 @@ from typing import TypeAlias
 import numpy as np
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import bounded, sized
+from acpc.contract.fields import bounded
 from acpc.contract.messages import Wire
 from acpc.contract.visual_changes import Registered, VisualChange, shown
 from acpc.v1 import perturbation_pb2 as pb
@@ -139,9 +139,9 @@ class Distractor(VisualChange, Wire[pb.Distractor]):
 class Background(VisualChange, Wire[pb.Background]):
     examples = ("0.25@c4d0d8", "0.5@c4d0d8", "1@c4d0d8")
     strength: float = bounded(ge=0, le=1)
-    key: str = sized("", most=6)
+    key: str = bounded("", most=6)
     tolerance: float = bounded(0.1, ge=0.01, le=1)
-    plate: bytes = sized(b"", most=_PLATE_BYTES)
+    plate: bytes = bounded(b"", most=_PLATE_BYTES)
     plate_width: int = bounded(0, ge=0, le=4096)
 
     def check_rules(self) -> None:

@@ -82,8 +82,7 @@ def _brief(value: object) -> str:
 
 
 Columns = Mapping[str, Sequence[Any]]
-MAX_SHOWN = 20
-"""Rows that a notebook shows."""
+MAX_SHOWN = 20  # rows that a notebook shows
 _NUMBER = re.compile(r"[-+]?\d[\d.,/%]*(e[-+]?\d+| %)?|[-\s]*")
 
 
@@ -123,8 +122,19 @@ class Tabular:
         return made
 
     def _repr_html_(self) -> str:
-        meaning = f"<p>{html.escape(self.meaning())}</p>" if self.meaning() else ""
-        return html_table(self.headline(), self.shown()) + meaning
+        columns, meaning = self.shown(), self.meaning()
+        names, rows = list(columns), list(zip(*columns.values(), strict=True))
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
+        body = "".join(
+            f"<tr>{''.join(f'<td>{html.escape(cell(value))}</td>' for value in row)}</tr>"
+            for row in rows[:MAX_SHOWN]
+        )
+        beyond = len(rows) - MAX_SHOWN
+        more = f"<p>and {beyond} more rows</p>" if beyond > 0 else ""
+        return (
+            f"<div><p><b>{html.escape(self.headline())}</b></p>"
+            f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>"
+        ) + (f"<p>{html.escape(meaning)}</p>" if meaning else "")
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}: {self.headline()}>"
@@ -133,21 +143,6 @@ class Tabular:
         """The answer as a person reads it: a line, a table, and what its names stand for."""
         parts = (self.headline(), text_table(self.shown()), self.meaning())
         return "\n".join(filter(None, parts))
-
-
-def html_table(title: str, columns: Columns, most: int = MAX_SHOWN) -> str:
-    """A table as HTML: a title, a header, ``most`` rows, and how many there are beyond."""
-    names, rows = list(columns), list(zip(*columns.values(), strict=True))
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in names)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{html.escape(cell(value))}</td>' for value in row)}</tr>"
-        for row in rows[:most]
-    )
-    more = f"<p>and {len(rows) - most} more rows</p>" if len(rows) > most else ""
-    return (
-        f"<div><p><b>{html.escape(title)}</b></p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}</div>"
-    )
 
 
 def text_table(columns: Columns, most: int = MAX_SHOWN) -> str:

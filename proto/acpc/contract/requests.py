@@ -11,7 +11,7 @@ from dataclasses import replace
 from acpc.contract.compositions import Spec
 from acpc.contract.enums import AnchorSample, ApplyTo, PartnerPast, Reading
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import UINT32, Frozen, bounded, seed_field, sized
+from acpc.contract.fields import UINT32, Frozen, bounded, seed_field
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import follows, normalise, reading_field
 from acpc.v1 import (
@@ -76,15 +76,15 @@ MAX_EPISODES_TEXT = 2**16
 
 
 class DatasetAnchors(Request, Wire[anchor_service_pb2.DatasetAnchors]):
-    dataset: str = sized(least=1, most=MAX_NAME)
-    task: str = sized(least=1, most=MAX_NAME)
+    dataset: str = bounded(least=1, most=MAX_NAME)
+    task: str = bounded(least=1, most=MAX_NAME)
     count: int | None = bounded(None, ge=1, le=MAX_ANCHORS)
     seed: int = bounded(9101, ge=0, le=2**63 - 1)
     frameskip: int | None = bounded(None, ge=1, le=UINT32)
     one_per_episode: bool | None = None
     window_future_frames: int | None = bounded(None, ge=1, le=MAX_LOGGED)
     sample: AnchorSample = AnchorSample.SERVER_DEFAULT
-    episodes: str = sized("", most=MAX_EPISODES_TEXT)
+    episodes: str = bounded("", most=MAX_EPISODES_TEXT)
 
     def resolved_count(self) -> DatasetAnchors:
         """The same anchors, with the paper's number of them where it is open."""
@@ -145,7 +145,7 @@ class CemBudget(Request, Wire[diagnostic_service_pb2.CemBudget]):
 
 
 class PerturbationSet(Request, Wire[perturbation_pb2.PerturbationSet]):
-    specs: tuple[Spec, ...] = sized(least=1, most=MAX_SPECS)
+    specs: tuple[Spec, ...] = bounded(least=1, most=MAX_SPECS)
     draws: int = bounded(1, ge=1, le=MAX_VIEWS)
     seed: int = seed_field()
     anchor: int = seed_field()
@@ -168,7 +168,7 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
     quantile: float = bounded(0.90, ge=0, le=1)
     margin: float = bounded(0.10, ge=0)
-    weights: tuple[float, ...] = sized((), most=MAX_HORIZON)
+    weights: tuple[float, ...] = bounded((), most=MAX_HORIZON)
     extra_horizons: tuple[int, ...] = bounded((), ge=1, le=MAX_LOGGED, most=MAX_EXTRAS)
     extra_quantiles: tuple[float, ...] = bounded((), ge=0, le=1, most=MAX_EXTRAS)
     reading: Reading = reading_field()
@@ -191,8 +191,8 @@ class ScoreProtocol(Request, Wire[scoring_service_pb2.ScoreProtocol]):
 class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
     ir: float = bounded(0.30, gt=0)
     sr: float = bounded(0.95, gt=0, le=1)
-    source_digest: str = sized("", most=64, paper="")
-    family: str = sized("", most=128, paper="")
+    source_digest: str = bounded("", most=64, paper="")
+    family: str = bounded("", most=128, paper="")
 
     def check_rules(self) -> None:
         """A digest is whole or absent."""
@@ -202,11 +202,11 @@ class Thresholds(Request, Wire[scoring_service_pb2.Thresholds]):
 
 
 class UploadHeader(Request, Wire[anchor_service_pb2.UploadHeader]):
-    request_id: str = sized(most=MAX_REQUEST_ID)
+    request_id: str = bounded(most=MAX_REQUEST_ID)
     anchors: int = bounded(ge=1, le=UINT32)
     history: int = bounded(ge=1, le=MAX_LOGGED)
     horizon: int = bounded(ge=1, le=MAX_LOGGED)
-    description: str = sized("", most=1024)
+    description: str = bounded("", most=1024)
     expected_digest: str = ""
 
 
@@ -214,6 +214,6 @@ class CreateRequest(Request, Wire[anchor_service_pb2.CreateAnchorSetRequest]):
     source: DatasetAnchors
     history: int = bounded(ge=1, le=MAX_LOGGED)
     horizon: int = bounded(ge=1, le=MAX_LOGGED)
-    description: str = sized("", most=1024)
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    description: str = bounded("", most=1024)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
     reading: Reading = Reading.SERVER_DEFAULT

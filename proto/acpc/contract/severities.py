@@ -97,11 +97,7 @@ def severities_up_to(strongest: Any, steps: int) -> list[Perturbation]:
     """Changes of one kind in even steps of its first parameter, the last of which is ``strongest``.
 
     Steps are of six digits, of whole numbers where the parameter is one; equal ones stand once, and
-    what changes nothing does not.
-
-    Args:
-        strongest: The strongest change, a ``Perturbation``; its other parameters are those of all.
-        steps: How many, 1 to 256.
+    what changes nothing does not. The other parameters of ``strongest`` are those of all.
 
     Raises ArgumentError: The kind has no severity, ``strongest`` changes nothing, or too many
     steps.

@@ -18,7 +18,7 @@ from acpc.contract.enums import (
 )
 from acpc.contract.errors import ArgumentError
 from acpc.contract.evidence import MAX_WEIGHTS, EvidenceOptions, UntilDecided
-from acpc.contract.fields import bounded, seed_field, sized
+from acpc.contract.fields import bounded, seed_field
 from acpc.contract.messages import Codec, Wire
 from acpc.contract.normal_form import follows, reading_field
 from acpc.contract.perturbations import GaussianNoise
@@ -40,7 +40,6 @@ from acpc.contract.requests import (
 )
 from acpc.contract.tensor import Array, read_tensor, tensor_fields
 from acpc.contract.visual_changes import check_group
-from acpc.v1 import scoring_service_pb2, study_service_pb2
 from acpc.v1 import scoring_service_pb2 as pb
 from acpc.v1 import study_service_pb2 as study_pb
 
@@ -49,20 +48,14 @@ MAX_STUDY_VIEWS = 1000
 
 
 def _noise(*sigmas: float) -> tuple[Perturbation, ...]:
-    specs: tuple[Perturbation, ...] = sized(
+    specs: tuple[Perturbation, ...] = bounded(
         tuple(GaussianNoise(sigma) for sigma in sigmas), least=1, most=MAX_SPECS
     )
     return specs
 
 
 class _Study(Request):
-    """Fields of every study.
-
-    Attributes:
-        kind: Name of the study.
-        anchor_count: Anchors of a dataset where the request leaves it open.
-        one_per_episode: The same for ``DatasetAnchors.one_per_episode``.
-    """
+    """Fields of every study, and what anchors are where the request leaves it open."""
 
     kind: ClassVar[str]
     anchor_count: ClassVar[int] = 100
@@ -85,7 +78,7 @@ class _Shifted(_Study):
         check_views(self.draws, len(self.shifts), MAX_STUDY_VIEWS)
 
 
-class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
+class DriftStudy(_Shifted, Wire[study_pb.DriftStudy]):
     kind = "drift"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -104,7 +97,7 @@ class DriftStudy(_Shifted, Wire[study_service_pb2.DriftStudy]):
         return self.groups if self.reading is Reading.RELEASED else self.anchor_count
 
 
-class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
+class PlannerStudy(_Shifted, Wire[study_pb.PlannerStudy]):
     kind = "planner"
     one_per_episode: ClassVar[bool] = True
     shifts: tuple[Spec, ...] = _noise(0.02, 0.05, 0.08)
@@ -121,7 +114,7 @@ class PlannerStudy(_Shifted, Wire[study_service_pb2.PlannerStudy]):
     reading: Reading = reading_field()
 
 
-class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
+class GeometryStudy(_Shifted, Wire[study_pb.GeometryStudy]):
     kind = "geometry"
     anchor_count: ClassVar[int] = 128
     shifts: tuple[Spec, ...] = _noise(0.01, 0.04, 0.08)
@@ -131,13 +124,13 @@ class GeometryStudy(_Shifted, Wire[study_service_pb2.GeometryStudy]):
     motion: bool = field(default=False, metadata={"paper": False})
 
 
-class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
+class SensitivityStudy(_Study, Wire[study_pb.SensitivityStudy]):
     kind = "sensitivity"
     probes: int = bounded(8, ge=1, le=1000)
     seed: int = seed_field()
     horizon: int = bounded(8, ge=1, le=MAX_LOGGED)
     step: float = bounded(0.001, gt=0, le=1, unit="pixel units")
-    directions: str = sized("", most=100, paper="")
+    directions: str = bounded("", most=100, paper="")
 
     def check_rules(self) -> None:
         """The group's name may be one."""
@@ -148,7 +141,7 @@ class SensitivityStudy(_Study, Wire[study_service_pb2.SensitivityStudy]):
 Study: TypeAlias = DriftStudy | PlannerStudy | GeometryStudy | SensitivityStudy
 
 
-class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequest]):
+class ScoreRequest(Request, Record, Wire[pb.ScoreCheckpointRequest]):
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     shift: Spec = field(metadata={"wire": "perturbation"})
@@ -156,7 +149,7 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
     protocol: ScoreProtocol = ScoreProtocol()
     thresholds: Thresholds = Thresholds()
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
     evidence: EvidenceOptions = EvidenceOptions()
     until_decided: UntilDecided | None = None
 
@@ -186,16 +179,17 @@ class ScoreRequest(Request, Record, Wire[scoring_service_pb2.ScoreCheckpointRequ
         if self.evidence.resamples > most:
             found = f"found {self.evidence.resamples} of {count} anchors"
             raise ArgumentError("evidence.resamples", f"{found}, wanted at most {most}")
-        if self.until_decided is not None:
-            self.until_decided.check_looks(count)
+        if self.until_decided is not None and self.until_decided.batch > count:
+            found = f"found {self.until_decided.batch}, wanted at most the {count} anchors"
+            raise ArgumentError("until_decided.batch", found)
 
 
-class StudyRequest(Request, Wire[study_service_pb2.RunStudyRequest]):
+class StudyRequest(Request, Wire[study_pb.RunStudyRequest]):
     checkpoint: CheckpointRef
     anchors: DatasetAnchors | str | None
     study: Study | None
     numeric_mode: NumericMode = NumericMode.SERVER_DEFAULT
-    request_id: str = sized("", most=MAX_REQUEST_ID)
+    request_id: str = bounded("", most=MAX_REQUEST_ID)
 
     def check_rules(self) -> None:
         """A study and anchors are needed, 2 at least; a set, for directions of its own."""

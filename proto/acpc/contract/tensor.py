@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import MISSING, dataclass, field
-from functools import cached_property
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -21,8 +20,7 @@ from acpc.v1 import tensor_pb2
 MAX_RANK = 8
 MAX_ELEMENTS = 2**40
 
-Array: TypeAlias = NDArray[Any]
-"""An array of any dtype and shape."""
+Array: TypeAlias = NDArray[Any]  # an array of any dtype and shape
 
 UINT8, FLOAT32 = np.dtype("u1"), np.dtype("f4")
 DTYPES: dict[int, np.dtype[np.generic]] = {
@@ -48,23 +46,8 @@ def read_tensor(tensor: tensor_pb2.Tensor, path: str = "") -> Array:
         known = ", ".join(f"{code} ({kind.name})" for code, kind in DTYPES.items())
         found = tensor.dtype or "no tensor, or one without a dtype"
         raise ArgumentError(joined(path, "dtype"), f"found {found}; wanted {known}")
-    if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
-        _check_shape(shape, path)
-    expected = math.prod(shape) * dtype.itemsize
-    if len(data) != expected or not expected or min(shape, default=1) < 0:
-        _check_shape(shape, path)
-        if len(data) != expected:
-            raise ArgumentError(
-                joined(path, "data"),
-                f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}",
-            )
-    values = np.frombuffer(data, dtype=dtype).reshape(shape)
-    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
-
-
-def _check_shape(shape: tuple[int, ...], path: str) -> None:
     problem = ""
-    if len(shape) > MAX_RANK:
+    if len(shape) > MAX_RANK:  # before their product, which takes long for thousands of extents
         problem = f"rank {len(shape)} is over {MAX_RANK}"
     elif min(shape, default=1) < 0:
         problem = f"negative extent in {list(shape)}"
@@ -72,6 +55,11 @@ def _check_shape(shape: tuple[int, ...], path: str) -> None:
         problem = f"{list(shape)} is too large for any tensor here"
     if problem:
         raise ArgumentError(joined(path, "shape"), problem)
+    if len(data) != (expected := math.prod(shape) * dtype.itemsize):
+        wrong = f"{len(data)} bytes, but shape {list(shape)} of {dtype.name} takes {expected}"
+        raise ArgumentError(joined(path, "data"), wrong)
+    values = np.frombuffer(data, dtype=dtype).reshape(shape)
+    return values if dtype.isnative else values.astype(dtype.newbyteorder("="))
 
 
 def write_tensor(array: ArrayLike, path: str = "") -> tensor_pb2.Tensor:
@@ -97,25 +85,10 @@ def tensor_fields(array: ArrayLike, path: str = "") -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Axes:
-    """Axes and dtype of an array field.
+    """Axes and dtype of an array field."""
 
-    Attributes:
-        names: The axes, comma-separated, for example ``"h, height, width, 3"``.
-        of_frames: uint8 RGB with the channel last; otherwise finite float32.
-    """
-
-    names: str
-    of_frames: bool
-
-    @cached_property
-    def rank(self) -> int:
-        """Number of axes."""
-        return self.names.count(",") + 1
-
-    @property
-    def wanted(self) -> str:
-        """Dtype and axes in words."""
-        return f"{'uint8' if self.of_frames else 'float32'} ({self.names})"
+    names: str  # comma-separated, for example "h, height, width, 3"
+    of_frames: bool  # uint8 RGB with the channel last; otherwise finite float32
 
     def converted(self, value: object) -> Array:
         """The value as an array; real values rounded to float32, nothing else converted.
@@ -135,16 +108,15 @@ class Axes:
 
         Raises ArgumentError: Names ``<name>.dtype``, ``.shape`` or ``.data``.
         """
-        shape = array.shape
-        wrong = ""
-        if array.dtype != (UINT8 if self.of_frames else FLOAT32):
-            wrong = "dtype"
-        elif len(shape) != self.rank or (self.of_frames and (shape[-1] != 3 or 0 in shape)):
-            wrong = "shape"
-        if wrong:
+        shape, dtype = array.shape, UINT8 if self.of_frames else FLOAT32
+        fits = len(shape) == self.names.count(",") + 1
+        if self.of_frames:
+            fits = fits and shape[-1] == 3 and 0 not in shape
+        if array.dtype != dtype or not fits:
+            wrong = "shape" if array.dtype == dtype else "dtype"
             empty = ", not empty" if self.of_frames and wrong == "shape" else ""
-            found = f"found {array.dtype} {list(shape)}, wanted {self.wanted}{empty}"
-            raise ArgumentError(f"{name}.{wrong}", found)
+            wanted = f"wanted {dtype} ({self.names}){empty}"
+            raise ArgumentError(f"{name}.{wrong}", f"found {array.dtype} {list(shape)}, {wanted}")
         if not self.of_frames and not np.isfinite(array).all():
             index = np.argwhere(~np.isfinite(array))[0].tolist()
             raise ArgumentError(f"{name}.data", f"not finite in float32 at index {index}")

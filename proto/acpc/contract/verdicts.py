@@ -49,17 +49,6 @@ def screen_score(ir_relative: float, sr: float, t_ir: float, t_sr: float) -> flo
     )
 
 
-def delta_score(
-    ir_relative: float, sr: float, reference_sr: float, t_ir: float, t_sr: float
-) -> float:
-    """Compute Delta S = S(theta_1; theta_0) - S(theta_0; theta_0), Sec. Checkpoint Screening.
-
-    The reference's relative IR is 1 by definition.
-    """
-    own = screen_score(1.0, reference_sr, t_ir, t_sr)
-    return screen_score(ir_relative, sr, t_ir, t_sr) - own
-
-
 def screen(
     *,
     ir_raw: float,
@@ -93,7 +82,8 @@ def screen(
     else:
         ir_relative = relative_ir(ir_raw, reference_ir_raw)
         score = screen_score(ir_relative, sr, t_ir, t_sr)
-        change = delta_score(ir_relative, sr, reference_sr, t_ir, t_sr)
+        # Delta S = S(theta_1; theta_0) - S(theta_0; theta_0): the reference's relative IR is 1.
+        change = score - screen_score(1.0, reference_sr, t_ir, t_sr)
         ir_passed = ir_relative <= t_ir
         outcome = Outcome.PASSED if ir_passed and sr_passed else Outcome.FAILED
     return Verdict(

@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from acpc.contract.errors import ArgumentError
-from acpc.contract.fields import Bounds, Frozen, changed, check, sized
+from acpc.contract.fields import Bounds, Frozen, bounded, changed, check
 from acpc.contract.messages import Wire
 from acpc.contract.normal_form import normalise
 from acpc.contract.plain import to_plain
@@ -27,16 +27,13 @@ _KINDS = {field.message_type: field.name for field in pb.PerturbationSpec.DESCRI
 class VisualChange(Frozen):
     """Base of every kind: what a change is called, how strong it is, and its digest.
 
-    Attributes:
-        kind: Field name of the kind in ``PerturbationSpec``, for example ``"gaussian_noise"``.
-        examples: Parameters in the short form: mild, medium and strong. The medium ones are the
-            paper's, where it has any. None of a kind whose severity cannot be chosen.
-        neutral: The first parameter of the change that changes nothing.
+    ``examples`` are parameters in the short form: mild, medium and strong. The medium ones are the
+    paper's, where it has any. None of a kind whose severity cannot be chosen.
     """
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # its field in ``PerturbationSpec``, for example "gaussian_noise"
     examples: ClassVar[tuple[float | str, ...]] = ()
-    neutral: ClassVar[int] = 0
+    neutral: ClassVar[int] = 0  # the first parameter of the change that changes nothing
     checks_itself: ClassVar[bool] = True
 
     def __init_subclass__(cls, **made: bool) -> None:
@@ -55,7 +52,10 @@ class VisualChange(Frozen):
 
     @property
     def changes_nothing(self) -> bool:
-        """Whether the view certainly is the frames themselves, bit for bit."""
+        """Whether the view certainly is the frames themselves, bit for bit.
+
+        Of what a plug-in or the owner of a set makes nobody knows: its first parameter is a name.
+        """
         return self.first == self.neutral
 
     @property
@@ -100,7 +100,7 @@ def check_group(name: str, field: str) -> None:
 
 
 class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
-    name: str = sized(least=1, most=200)
+    name: str = bounded(least=1, most=200)
     parameters: Mapping[str, float] = field(
         default_factory=dict, metadata={"bounds": Bounds(max_length=64)}
     )
@@ -109,11 +109,6 @@ class Registered(VisualChange, Wire[pb.RegisteredPerturbation]):
     def severity(self) -> float:
         """The parameter called ``severity``; 0 when there is none."""
         return float(self.parameters.get("severity", 0.0))
-
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what a plug-in does is not known."""
-        return False
 
     def __str__(self) -> str:
         listed = ",".join(f"{key}={value:g}" for key, value in sorted(self.parameters.items()))
@@ -127,7 +122,7 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
     last colon of the group's name, as of ``light:0.5``, without its sign; 1 where there is none.
     """
 
-    group: str = sized(least=1, most=100)
+    group: str = bounded(least=1, most=100)
 
     def check_rules(self) -> None:
         """The group's name may be one."""
@@ -141,11 +136,6 @@ class GivenViews(VisualChange, Wire[pb.GivenViews]):
         except ValueError:
             return 1.0
         return level if math.isfinite(level) else 1.0
-
-    @property
-    def changes_nothing(self) -> bool:
-        """False: what its owner made is not known."""
-        return False
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.group}"

@@ -4,11 +4,14 @@ NumPy and no torch. Of the formats only ``hdf5`` is read here, by a module of it
 h5py; the lab reads Lance, into the same two classes, ``Dataset`` and ``DatasetColumn``.
 """
 
-from acpc.datasets.columns import MAX_FRAME_SIDE, MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.formats import (
+from acpc.datasets.columns import (
     FORMATS,
     HDF5_SUFFIXES,
     LANCE_SUFFIX,
+    MAX_FRAME_SIDE,
+    MAX_ROWS,
+    Dataset,
+    DatasetColumn,
     recognise,
     unread,
 )

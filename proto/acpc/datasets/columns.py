@@ -1,5 +1,7 @@
 """What a dataset is, in whatever format: episodes, columns of numbers, columns of frames.
 
+Its format is told by its name, without opening anything.
+
 A dataset is untrusted. Whoever reads a format checks it with the methods here, so that the same
 fault has the same words in all of them.
 """
@@ -8,12 +10,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 import numpy as np
 from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition, did_you_mean
 
+FORMATS = ("hdf5", "lance")
+HDF5_SUFFIXES = (".h5", ".hdf5")
+LANCE_SUFFIX = ".lance"
 MAX_ROWS = 2**27
 """Rows of a column, 134 million; also bounds the windows and the permutation over them."""
 
@@ -24,16 +30,33 @@ MAX_NUMERIC_BYTES = 2**34
 MAX_FRAME_SIDE = 4096
 
 
-class DatasetColumn(ABC):
-    """One column.
+def recognise(path: Path) -> str:
+    """One of ``FORMATS``; empty: neither by its name, or nothing that may be looked at.
 
-    Attributes:
-        name: Its name in the dataset.
-        shape: (rows,) or (rows, width) of numbers, (rows, height, width, 3) of frames.
+    A folder that holds Lance tables is ``lance`` as each of them is.
     """
+    if path.name.endswith(HDF5_SUFFIXES):
+        return "hdf5"
+    try:
+        tables = path.name.endswith(LANCE_SUFFIX) or any(path.glob(f"*{LANCE_SUFFIX}"))
+    except OSError:
+        return ""
+    return "lance" if tables else ""
 
-    name: str
-    shape: tuple[int, ...]
+
+def unread(name: str) -> str:
+    """Words that a dataset is not read, and what makes HDF5 of it."""
+    return (
+        f"{name!r} is not HDF5 or Lance; `swm convert {name} {name}.h5 -f hdf5` makes it (zstd -d "
+        "first, if compressed): docs/anchors.md, 'Other formats'"
+    )
+
+
+class DatasetColumn(ABC):
+    """One column."""
+
+    name: str  # in the dataset
+    shape: tuple[int, ...]  # numbers: (rows,) or (rows, width); frames: (rows, height, width, 3)
 
     @property
     def width(self) -> int:
@@ -50,17 +73,11 @@ class DatasetColumn(ABC):
 
 
 class Dataset(ABC):
-    """An open dataset.
+    """An open dataset."""
 
-    Attributes:
-        name: What its errors call it.
-        lengths: Rows of each episode, int64 (episodes,); 1 occurs, and 0 is an empty episode.
-        offsets: First row of each episode, int64 (episodes,).
-    """
-
-    name: str
-    lengths: Int64[np.ndarray, "episodes"]
-    offsets: Int64[np.ndarray, "episodes"]
+    name: str  # in its errors
+    lengths: Int64[np.ndarray, "episodes"]  # rows of each; 1 occurs, and 0 is an empty episode
+    offsets: Int64[np.ndarray, "episodes"]  # first row of each
 
     @abstractmethod
     def identity(self) -> tuple[object, ...]:

@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Int64, Shaped
 
 from acpc.contract import FailedPrecondition
-from acpc.datasets.columns import MAX_ROWS, Dataset, DatasetColumn
-from acpc.datasets.formats import HDF5_SUFFIXES, unread
+from acpc.datasets.columns import HDF5_SUFFIXES, MAX_ROWS, Dataset, DatasetColumn, unread
 
 EPISODE_COLUMNS, STEP_COLUMN = ("ep_idx", "episode_idx"), "step_idx"
 _READ_BYTES = 2**25
@@ -40,10 +39,6 @@ MAX_CHUNK_BYTES = 2**28
 """A chunk is decompressed whole, so this bounds what one read allocates: 256 MiB."""
 
 _CHUNK_CACHE_BYTES = 2**24
-
-
-def _go_on() -> None:
-    """The default check between reads: nothing."""
 
 
 def _newer(error: Exception) -> str:
@@ -61,22 +56,14 @@ class Hdf5Column(DatasetColumn):
     """One column: an array of ``shape`` (rows, ...), read in slices."""
 
     def __init__(
-        self, dataset: h5py.Dataset, file: str, name: str, check: Callable[[], None] = _go_on
+        self, dataset: h5py.Dataset, file: str, name: str, check: Callable[[], None]
     ) -> None:
-        self._dataset = dataset
-        self._file = file
-        self._check = check
-        self.name = name
-        self.shape = dataset.shape
+        self._dataset, self._file, self._check = dataset, file, check
+        self.name, self.shape, self.dtype = name, dataset.shape, dataset.dtype
 
     @property
     def _row_bytes(self) -> int:
-        return max(1, int(self._dataset.dtype.itemsize) * self.width)
-
-    @property
-    def rows_per_chunk(self) -> int:
-        """Rows that are stored, and so decompressed, together."""
-        return int(self._dataset.chunks[0]) if self._dataset.chunks else 1
+        return max(1, int(self.dtype.itemsize) * self.width)
 
     def read(self, start: int, stop: int) -> Shaped[np.ndarray, "rows ..."]:
         """Rows [start, stop). Raises FailedPrecondition: the stored bytes are damaged."""
@@ -99,30 +86,25 @@ class Hdf5Column(DatasetColumn):
     def gather(self, rows: Int64[np.ndarray, "..."]) -> Shaped[np.ndarray, "..."]:
         """The given rows, in any order and as often as wanted; each chunk is read once."""
         flat = rows.reshape(-1)
-        out = np.empty((flat.size, *self.shape[1:]), self._dataset.dtype)
+        out = np.empty((flat.size, *self.shape[1:]), self.dtype)
         order = np.argsort(flat, kind="stable")
-        for group in np.split(order, self._breaks(flat[order])):
+        # A read costs more than the chunks in it, so neighbouring ones are read together: it ends
+        # before a chunk that is skipped, and every few megabytes.
+        stored = int(self._dataset.chunks[0]) if self._dataset.chunks else 1
+        chunk, together = flat[order] // stored, max(1, _READ_BYTES // (self._row_bytes * stored))
+        apart = (np.diff(chunk) > 1) | (np.diff(chunk // together) > 0)
+        for group in np.split(order, np.flatnonzero(apart) + 1):
             if group.size:
                 first, last = int(flat[group[0]]), int(flat[group[-1]])
                 out[group] = self.read(first, last + 1)[flat[group] - first]
         return out.reshape(*rows.shape, *self.shape[1:])
 
-    def _breaks(self, ordered: Int64[np.ndarray, "n"]) -> Int64[np.ndarray, "breaks"]:
-        """Returns where reads end: before a chunk that is skipped, and every few megabytes."""
-        # A read costs more than the chunks in it, so neighbouring ones are read together.
-        chunk = ordered // self.rows_per_chunk
-        together = max(1, _READ_BYTES // (self._row_bytes * self.rows_per_chunk))
-        apart = (np.diff(chunk) > 1) | (np.diff(chunk // together) > 0)
-        return np.flatnonzero(apart) + 1
-
 
 class Hdf5Dataset(Dataset):
     """An open dataset file."""
 
-    def __init__(self, file: h5py.File, name: str, check: Callable[[], None] = _go_on) -> None:
-        self._file = file
-        self._check = check
-        self.name = name
+    def __init__(self, file: h5py.File, name: str, check: Callable[[], None]) -> None:
+        self._file, self.name, self._check = file, name, check
         self._index_columns = self._check_layout()
         if "ep_len" in self._index_columns:
             self.lengths, self.offsets = self._index("ep_len"), self._index("ep_offset")
@@ -133,7 +115,7 @@ class Hdf5Dataset(Dataset):
     @classmethod
     @contextmanager
     def open(
-        cls, path: Path, name: str, check: Callable[[], None] = _go_on
+        cls, path: Path, name: str, check: Callable[[], None] = lambda: None
     ) -> Iterator["Hdf5Dataset"]:
         """The file, which errors call ``name``, open for reading inside the ``with``.
 
@@ -166,17 +148,17 @@ class Hdf5Dataset(Dataset):
 
     def numeric_column(self, name: str) -> Hdf5Column:
         """A column of numbers, (rows,) or (rows, width); FailedPrecondition for any other kind."""
-        found = self._dataset(name)
+        found = self._column(name)
         self.check_numbers(name, found.dtype, found.shape)
-        return Hdf5Column(found, self.name, name, self._check)
+        return found
 
     def pixel_column(self, name: str) -> Hdf5Column:
         """A column of RGB frames, uint8 (rows, height, width, 3); FailedPrecondition otherwise."""
-        found = self._dataset(name)
+        found = self._column(name)
         self.check_pixels(name, found.dtype, found.shape)
-        return Hdf5Column(found, self.name, name, self._check)
+        return found
 
-    def _dataset(self, name: str) -> h5py.Dataset:
+    def _column(self, name: str) -> Hdf5Column:
         """The dataset ``name`` of the root group, if it keeps all its bytes in this file."""
         with self._header(name):
             links = self._file.id.links  # to ask the file for the name itself would follow a link
@@ -203,7 +185,7 @@ class Hdf5Dataset(Dataset):
                 code, _, _, label = properties.get_filter(position)
                 if not h5py.h5z.filter_avail(code):
                     raise self.bad(name, f"needs HDF5 filter {code} {label!r}, not installed here")
-        return found
+        return Hdf5Column(found, self.name, name, self._check)
 
     @contextmanager
     def _header(self, name: str) -> Iterator[None]:
@@ -257,15 +239,13 @@ class Hdf5Dataset(Dataset):
         return lengths.astype(np.int64), starts.astype(np.int64)
 
     def _whole_numbers(self, name: str) -> np.ndarray:
-        found = self._dataset(name)
+        found = self._column(name)
         if found.dtype.kind not in "iu" or found.shape[1:] not in ((), (1,)) or not found.shape[0]:
             raise self.bad(name, f"must hold a whole number a row; is {found.dtype} {found.shape}")
-        blocks = Hdf5Column(found, self.name, name, self._check).blocks()
-        numbers: np.ndarray = np.concatenate([*blocks]).reshape(-1).astype(np.int64)
+        numbers: np.ndarray = np.concatenate([*found.blocks()]).reshape(-1).astype(np.int64)
         return numbers
 
     def _index(self, name: str) -> Int64[np.ndarray, "episodes"]:
-        found = self._dataset(name)
+        found = self._column(name)
         self.check_index(name, found.dtype, found.shape)  # before it is read
-        values = Hdf5Column(found, self.name, name, self._check).read(0, found.shape[0])
-        return self.episode_numbers(name, values)
+        return self.episode_numbers(name, found.read(0, found.shape[0]))

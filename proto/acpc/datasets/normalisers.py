@@ -22,12 +22,12 @@ from acpc.datasets.columns import Dataset, DatasetColumn
 
 T = TypeVar("T")
 Ends: TypeAlias = tuple[Float64[np.ndarray, "width"], Float64[np.ndarray, "width"]]
-MAX_SORTED_BYTES = 2**31
-"""Bytes of a column whose percentiles are measured, 2 GiB as float64."""
+MAX_SORTED_BYTES = 2**31  # bytes of a column whose percentiles are measured, 2 GiB as float64
 NormaliserName = Literal["zscore", "percentile", "constant", "none"]
 MEASURED: tuple[NormaliserName, ...] = ("zscore", "percentile", "none")
 """Those that need nothing but the dataset."""
 _SMALLEST = 1e-8
+MAX_KNOWN = 64
 Numbers = Annotated[list[Annotated[float, Field(allow_inf_nan=False)]], Field(min_length=1)]
 
 
@@ -110,8 +110,7 @@ def column_percentiles(dataset: Dataset, column: DatasetColumn) -> Ends:
 class StatisticsCache:
     """Statistics of the columns read lately. Reading one takes some seconds a million rows."""
 
-    def __init__(self, size: int = 64) -> None:
-        self._size = size
+    def __init__(self) -> None:
         self._known: OrderedDict[tuple[object, ...], Any] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -137,7 +136,7 @@ class StatisticsCache:
         if dataset.identity() == identity:  # not written to meanwhile
             with self._lock:
                 self._known[key] = found
-                while len(self._known) > self._size:
+                while len(self._known) > MAX_KNOWN:
                     self._known.popitem(last=False)
         return found
 
@@ -145,25 +144,19 @@ class StatisticsCache:
 class NormalisedColumn(BaseModel):
     """A column and how it is normalised; a bare name is a column under ``zscore``.
 
-    Attributes:
-        column: Its name.
-        normaliser: ``zscore``: less the mean, over the standard deviation; ``percentile``: the 1st
-            percentile becomes -1, the 99th 1; ``constant``: with the numbers given here;
-            ``none``: as recorded.
-        mean: Of ``zscore`` or ``constant``, one or one a coordinate, with ``std``.
-        std: The standard deviation; 0 divides by 1.
-        low: What becomes -1, of ``percentile`` or ``constant``, with ``high``.
-        high: What becomes 1.
-        clip: Largest absolute value after normalising; of ``percentile`` 1 unless it is given.
+    ``zscore``: less the mean, over the standard deviation; ``percentile``: the 1st percentile
+    becomes -1, the 99th 1; ``constant``: with the numbers given here; ``none``: as recorded.
+    Numbers are one for all coordinates, or one each.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
     column: str = Field(default="action", min_length=1)
     normaliser: NormaliserName = "zscore"
-    mean: Numbers | None = None
-    std: Numbers | None = None
-    low: Numbers | None = None
-    high: Numbers | None = None
+    mean: Numbers | None = None  # with ``std``
+    std: Numbers | None = None  # 0 divides by 1
+    low: Numbers | None = None  # becomes -1; with ``high``
+    high: Numbers | None = None  # becomes 1
+    # Largest absolute value after normalising; of ``percentile`` 1 unless it is given.
     clip: float | None = Field(default=None, gt=0, allow_inf_nan=False)
 
     @model_validator(mode="before")
@@ -190,14 +183,6 @@ class NormalisedColumn(BaseModel):
             if found:
                 raise ValueError(words)
         return self
-
-    def named(self) -> dict[str, object]:
-        """What a receipt says of it: what was set."""
-        return {**self.model_dump(exclude_none=True), "normaliser": self.normaliser}
-
-    def under(self, normaliser: NormaliserName) -> NormalisedColumn:
-        """The same column under another of ``MEASURED``."""
-        return NormalisedColumn(column=self.column, normaliser=normaliser)
 
     def fitted(
         self, dataset: Dataset, column: DatasetColumn, *, ddof: int, known: StatisticsCache

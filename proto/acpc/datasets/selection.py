@@ -15,6 +15,7 @@ from acpc.contract import (
     ArgumentError,
     FailedPrecondition,
     Reading,
+    check,
     nearest,
 )
 from acpc.datasets.columns import Dataset, DatasetColumn
@@ -27,14 +28,11 @@ from acpc.datasets.windows import TorchOrder, WindowIndex, chosen_episodes
 class DrawnFrames:
     """The frames of drawn anchors, read when a slice of them is asked for.
 
-    Attributes:
-        column: The dataset's column of frames.
-        rows: Rows of each anchor's frames in it, (anchors, history + horizon).
-        on_read: Called after each read with the anchors whose frames were read, and all anchors.
+    ``on_read`` is called after each read with the anchors whose frames were read, and all anchors.
     """
 
-    column: DatasetColumn
-    rows: Int64[np.ndarray, "n steps"]
+    column: DatasetColumn  # of the dataset
+    rows: Int64[np.ndarray, "n steps"]  # of each anchor's history and future frames in it
     on_read: Callable[[int, int], object] = lambda done, total: None
     dtype: ClassVar = np.dtype(np.uint8)
 
@@ -54,18 +52,14 @@ class DrawnFrames:
 class DrawnWindows:
     """Anchors that ``draw_windows`` chose. Usable as long as their dataset is open.
 
-    Attributes:
-        anchors: Their identities are the windows' indices, their trajectories the episodes.
-        frames: Their frames.
-        window_blocks: Normalised blocks that leave all frames of the window that each anchor was
-            drawn from, (n, h + F, block width).
-        windows: Windows that the anchors are a simple random sample of; None where they are not.
+    Of the window that each was drawn from, ``window_blocks`` are the normalised blocks that leave
+    all frames, (n, h + F, block width).
     """
 
-    anchors: AnchorArrays
+    anchors: AnchorArrays  # identities are the windows' indices, trajectories the episodes
     frames: DrawnFrames
     window_blocks: Float32[np.ndarray, "n window block_width"]
-    windows: int | None
+    windows: int | None  # that the anchors are a simple random sample of; None where they are not
 
 
 def draw_windows(
@@ -94,30 +88,34 @@ def draw_windows(
     episodes) than ``count``; FailedPrecondition: A column that is missing or cannot be used, or a
     state that is not finite.
     """
-    for field, value in (("history", history), ("horizon", horizon), ("count", source.count)):
+    check(source)
+    for field, value in (("history", history), ("horizon", horizon)):
         if value < 1:
             raise ArgumentError(field, f"is {value}; give at least 1")
     known = statistics or StatisticsCache()
     skip = task.frameskip if source.frameskip is None else source.frameskip
-    steps = history + horizon
-    window_steps = history + window_future_frames(source, horizon)
+    steps, window_steps = history + horizon, history + window_future_frames(source, horizon)
     lengths = lengths_of(dataset, task, source.episodes)
     windows = WindowIndex(lengths, num_steps=window_steps, frameskip=skip)
     chosen = _draw_windows(windows, source)
-    pixels = dataset.pixel_column(task.pixels)
     episode, start = windows.locate(chosen)
     first_row = (dataset.offsets[episode] + start)[:, None]  # (n, 1)
     frame_rows = first_row + np.arange(steps) * skip  # (n, h + H)
+    frames = DrawnFrames(dataset.pixel_column(task.pixels), frame_rows)
     states = _endpoint_states(dataset, task, frame_rows[:, -1], known)
     action_rows = first_row + np.arange(window_steps * skip)  # (n, (h + F) * frameskip)
-    window_blocks = _blocks(dataset, task, action_rows, skip, known)  # (n, h + F, width)
+    actions, normalise = _normalised(dataset, task, task.action, action_rows, known)
+    window_blocks = action_blocks(actions, normalise, frameskip=skip)  # (n, h + F, width)
     labels = median_split_labels(task.label_features(states))
     if every_endpoint:
         with suppress(FailedPrecondition):  # a state before the last is not finite
             each = [_endpoint_states(dataset, task, at, known) for at in frame_rows[:, history:].T]
             splits = [median_split_labels(task.label_features(at)) for at in each]
             states, labels = np.stack(each, axis=1), np.stack(splits, axis=1)
-    frames = DrawnFrames(pixels, frame_rows)
+    proprio = None
+    if task.proprio is not None:  # as the public library makes it: NaN becomes 0, the mean
+        values, normalise = _normalised(dataset, task, task.proprio, frame_rows, known)
+        proprio = normalise(values).astype(np.float32)  # (n, steps, width)
     anchors = AnchorArrays(
         history=history,
         frames=frames,
@@ -126,7 +124,7 @@ def draw_windows(
         labels=labels,
         anchor_ids=chosen,
         trajectory_ids=episode,
-        proprio=_proprio(dataset, task, frame_rows, known),
+        proprio=proprio,
     )
     return DrawnWindows(anchors, frames, window_blocks, None if source.by_episode else len(windows))
 
@@ -148,8 +146,6 @@ def window_future_frames(source: AnchorSource, horizon: int) -> int:
 
 
 def _draw_windows(windows: WindowIndex, source: AnchorSource) -> Int64[np.ndarray, "n"]:
-    if not 0 <= source.seed < 2**64:
-        raise ArgumentError("seed", f"is {source.seed}; give an integer from 0 to 2**64 - 1")
     offered = windows.episodes if source.by_episode else len(windows)
     if offered < source.count:
         what = "episodes with a window" if source.by_episode else "windows"
@@ -187,29 +183,17 @@ def _endpoint_states(
     return states
 
 
-def _proprio(
-    dataset: Dataset, task: TaskPreset, rows: Int64[np.ndarray, "n steps"], known: StatisticsCache
-) -> np.ndarray | None:
-    """As the public library's normaliser makes it: NaN becomes 0, the mean."""
-    if task.proprio is None:
-        return None
-    column = dataset.numeric_column(task.proprio.column)
-    normalise = task.proprio.fitted(dataset, column, ddof=task.action_ddof, known=known)
-    found: np.ndarray = normalise(_floats(column.gather(rows), *rows.shape)).astype(np.float32)
-    return found  # (n, steps, width)
-
-
-def _blocks(
+def _normalised(
     dataset: Dataset,
     task: TaskPreset,
+    spec: NormalisedColumn,
     rows: Int64[np.ndarray, "n rows"],
-    frameskip: int,
     known: StatisticsCache,
-) -> np.ndarray:
-    column = dataset.numeric_column(task.action.column)
-    normalise = task.action.fitted(dataset, column, ddof=task.action_ddof, known=known)
-    actions = _floats(column.gather(rows), *rows.shape)  # (n, rows, width)
-    return action_blocks(actions, normalise, frameskip=frameskip)
+) -> tuple[np.ndarray, Normaliser]:
+    """A column at some rows, (n, rows, width), and what normalises it."""
+    column = dataset.numeric_column(spec.column)
+    normalise = spec.fitted(dataset, column, ddof=task.action_ddof, known=known)
+    return _floats(column.gather(rows), *rows.shape), normalise
 
 
 def action_variants(
@@ -245,7 +229,8 @@ def action_variants(
     for name in MEASURED:
         if name != task.action.normaliser:
             with suppress(FailedPrecondition):  # of a column too large for percentiles
-                found[f"{name}_actions"] = blocks_of(1, task.action.under(name))
+                other = NormalisedColumn(column=task.action.column, normaliser=name)
+                found[f"{name}_actions"] = blocks_of(1, other)
     return found
 
 

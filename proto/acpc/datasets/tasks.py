@@ -1,6 +1,5 @@
 """Tasks as data: which columns a dataset has, how its windows step; and its labels."""
 
-from dataclasses import fields
 from importlib.resources import files
 from typing import Annotated, Any, Literal
 
@@ -9,7 +8,14 @@ import yaml
 from jaxtyping import Float64, Int64
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from acpc.contract import ArgumentError, FailedPrecondition, Reading, TaskSummary, did_you_mean
+from acpc.contract import (
+    ArgumentError,
+    FailedPrecondition,
+    Reading,
+    TaskSummary,
+    did_you_mean,
+    shared,
+)
 from acpc.datasets.normalisers import NormalisedColumn
 from acpc.datasets.plain_yaml import plain_yaml
 
@@ -27,16 +33,12 @@ class _Model(BaseModel):
 class LabelRule(_Model):
     """One or more features of a standardised endpoint state; each is split at its median.
 
-    Attributes:
-        rule: ``coordinates``: every coordinate of the vector is a feature; ``norm``: its Euclidean
-            norm is the only one.
-        of: Coordinates of the state that make the vector.
-        minus: Coordinates to subtract from them, pairwise; none when empty.
+    They are the coordinates of a vector, or its Euclidean norm alone.
     """
 
     rule: Literal["coordinates", "norm"]
-    of: list[Coordinate] = Field(min_length=1, max_length=256)
-    minus: list[Coordinate] = Field(default_factory=list)
+    of: list[Coordinate] = Field(min_length=1, max_length=256)  # of the state: make the vector
+    minus: list[Coordinate] = Field(default_factory=list)  # are subtracted from them, pairwise
 
     @model_validator(mode="after")
     def _paired(self) -> "LabelRule":
@@ -58,41 +60,26 @@ class LabelRule(_Model):
 
 
 class TaskPreset(_Model):
-    """How to read a dataset as one of the paper's tasks.
+    """How to read a dataset as one of the paper's tasks: its columns, windows and labels.
 
-    Attributes:
-        name: Name of the task.
-        description: What it is, in a sentence.
-        pixels: Column of frames.
-        action: Column of actions, and how it is normalised.
-        state: Column whose row at the last future frame is the endpoint state.
-        proprio: Column of the proprioception that goes with every frame, and how it is normalised;
-            None: frames have none.
-        episodes: Those that windows are drawn from, as ``chosen_episodes`` reads them, or a list of
-            numbers; empty: all.
-        frameskip: Environment steps between kept frames.
-        history: Frames of history the paper's models take.
-        action_ddof: 1 normalises actions with the unbiased standard deviation (the paper), 0
-            divides by N (current stable-worldmodel).
-        state_ddof: The same for states.
-        protocol: The reading that requests follow which do not say one: ``paper`` or ``released``;
-            None: the paper's.
-        labels: Label rules; their features together make one label, a bit each (Tab. sr-labels).
+    The features of all label rules together make one label, a bit each (Tab. sr-labels).
     """
 
     name: str = Field(min_length=1, max_length=100)
     description: str = Field(default="", max_length=2000)
     pixels: str = Field(default="pixels", min_length=1)
     action: NormalisedColumn = Field(default_factory=NormalisedColumn)
-    state: str = Field(min_length=1)
-    proprio: NormalisedColumn | None = None
+    state: str = Field(min_length=1)  # its row at the last future frame is the endpoint state
+    proprio: NormalisedColumn | None = None  # of the proprioception that goes with every frame
+    # Those that windows are drawn from, as ``chosen_episodes`` reads them; empty: all.
     episodes: str = Field(default="", max_length=MAX_EPISODES_TEXT)
-    frameskip: int = Field(default=5, ge=1, le=1000)
-    history: int = Field(default=3, ge=1, le=1000)
+    frameskip: int = Field(default=5, ge=1, le=1000)  # environment steps between kept frames
+    history: int = Field(default=3, ge=1, le=1000)  # frames that the paper's models take
+    # Of standard deviations: 1 unbiased (the paper), 0 divided by N (current stable-worldmodel).
     action_ddof: Literal[0, 1] = 1
     state_ddof: Literal[0, 1] = 1
-    protocol: Literal["paper", "released"] | None = None
-    labels: list[LabelRule] = Field(min_length=1, max_length=62)
+    protocol: Literal["paper", "released"] | None = None  # of requests that name no reading
+    labels: list[LabelRule] = Field(min_length=1, max_length=MAX_LABEL_BITS)
 
     @field_validator("episodes", mode="before")
     @classmethod
@@ -114,9 +101,7 @@ class TaskPreset(_Model):
 
     def summary(self) -> TaskSummary:
         """Returns the fields that a list of tasks shows."""
-        names = (field.name for field in fields(TaskSummary))
-        held = {name: getattr(self, name) for name in names}
-        return TaskSummary(**{**held, "action": self.action.column})
+        return TaskSummary(**{**shared(self, TaskSummary), "action": self.action.column})
 
     def check_state_width(self, width: int) -> None:
         """Rejects, with FailedPrecondition, a label rule beyond states of ``width`` coordinates."""

@@ -19,8 +19,7 @@ _BLOCK = 2**16
 class TorchOrder:
     """A Mersenne Twister as ``torch.Generator().manual_seed(seed)`` has it on a CPU.
 
-    Args:
-        seed: 0 to 2**64 - 1, of which that generator takes the lower 32 bits.
+    Of the seed, 0 to 2**64 - 1, that generator takes the lower 32 bits.
     """
 
     def __init__(self, seed: int) -> None:
@@ -53,17 +52,14 @@ class WindowIndex:
     """All (episode, start) with ``start + num_steps * frameskip <= length``, episode-major.
 
     A window's index in this order is its identity, as in the public loaders. ``frameskip``
-    environment steps lie between the ``num_steps`` kept frames.
-
-    Raises ArgumentError: ``num_steps`` or ``frameskip`` is below 1.
+    environment steps lie between the ``num_steps`` kept frames; ArgumentError if it is below 1.
     """
 
     def __init__(
         self, lengths: Int64[np.ndarray, "episodes"], *, num_steps: int, frameskip: int
     ) -> None:
-        for field, value in (("num_steps", num_steps), ("frameskip", frameskip)):
-            if value < 1:
-                raise ArgumentError(field, f"is {value}; give at least 1")
+        if frameskip < 1:
+            raise ArgumentError("frameskip", f"is {frameskip}; give at least 1")
         self.span = num_steps * frameskip
         self._ends = np.cumsum(np.maximum(lengths - self.span + 1, 0))
 

@@ -21,25 +21,19 @@ def allowance(groups: float, confidence: float) -> float:
 
 @dataclass(frozen=True)
 class Resampled:
-    """A number whose bounds are order statistics of its resamples.
+    """A number whose bounds are order statistics of its resamples, which ascend.
 
-    Attributes:
-        point: The number itself.
-        low: Resamples that its lower ends are read off, ascending; none: it has no lower end.
-        high: Those that its upper ends are read off.
-        method: How they are computed, in words.
-        least: What it never falls below, which is its lower end where there is no other.
-        most: What it never exceeds.
-        one_sided: Whether all error is below, as of a number that is ``most`` for sure.
+    ``least``, which it never falls below, and ``most``, which it never exceeds, are its ends where
+    there are no others.
     """
 
     point: float
-    low: Float64[np.ndarray, "resamples"]
+    low: Float64[np.ndarray, "resamples"]  # its lower ends are read off these
     high: Float64[np.ndarray, "resamples"]
-    method: str
+    method: str  # how they are computed, in words
     least: float = 0.0
     most: float = math.inf
-    one_sided: bool = False
+    one_sided: bool = False  # all error is below, as of a number that is ``most`` for sure
 
     @property
     def _below(self) -> float:

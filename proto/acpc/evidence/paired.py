@@ -33,14 +33,8 @@ def paired_differences(
     ``ir_raw``; ``ir_ratio``, second over first; ``ir_relative``, in units of the reference's raw
     IR, None without one; ``sr``, None where no anchor has a partner. Raw IR of both, and of the
     reference, is resampled over trajectories under the same weights, so that what the anchors have
-    in common cancels.
-
-    Args:
-        first: What the first checkpoint gave; its partners and trajectories are the second's too.
-        second: What the second gave.
-        reference: Radii of the reference of both; None without one.
-        protocol: The quantile of IR and the margin of SR.
-        options: Confidence, resamples and seed.
+    in common cancels. Partners and trajectories of the first sample are the second's too.
+    ``reference`` are the radii of the reference of both, None without one.
     """
     group, quantile = groups(first, options.population), protocol.quantile
     windows = first.windows if options.population is Population.DATASET else None

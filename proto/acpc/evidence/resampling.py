@@ -10,26 +10,20 @@ from jaxtyping import Float64, Int64
 
 from acpc.contract import EvidenceOptions
 
-_BLOCK_ENTRIES = 2**20
-"""Weights held at once, 8 MiB."""
-FEW_OF_ALL = 100
-"""Of so many times more windows those drawn are as good as drawn with replacement."""
+_BLOCK_ENTRIES = 2**20  # weights held at once, 8 MiB
+FEW_OF_ALL = 100  # of so many times more windows those drawn are as good as drawn with replacement
 
 
 class Weights(NamedTuple):
     """Weights of a block of resamples.
 
-    Attributes:
-        rows: Which resamples they are.
-        own: Of every group.
-        unseen: Of one group more, that no sample holds.
-        rank: Of which member, in order of their groups' sizes, the unseen group has the size: a
-            share in [0, 1).
+    The unseen group has the size of that of the member at ``rank``, a share in [0, 1), of all
+    members in order of their groups' sizes.
     """
 
-    rows: slice
+    rows: slice  # which resamples they are
     own: Float64[np.ndarray, "rows groups"]
-    unseen: Float64[np.ndarray, "rows"]
+    unseen: Float64[np.ndarray, "rows"]  # of one group more, that no sample holds
     rank: Float64[np.ndarray, "rows"]
 
 

@@ -12,25 +12,15 @@ from acpc.contract import Population
 
 @dataclass(frozen=True)
 class CheckpointSample:
-    """One checkpoint's measurements on n anchors.
+    """One checkpoint's measurements on n anchors; None: not known."""
 
-    Attributes:
-        radius: Mean normalised radius over draws, (n,).
-        distance: Different-state distance D_i, (n,); NaN where skipped.
-        partner: Index of the partner, (n,); -1 where skipped.
-        trajectory: Trajectory of each anchor, (n,): anchors of one belong together.
-        rounding_floor: Raw IR below which rounding matters; None where it is not known.
-        windows: Windows that the anchors are a simple random sample of; None where it is not known.
-        shared_draws: Draws that all anchors share; 0: each has its own, or there is one.
-    """
-
-    radius: Float64[np.ndarray, "n"]
-    distance: Float64[np.ndarray, "n"]
-    partner: Int64[np.ndarray, "n"]
-    trajectory: Int64[np.ndarray, "n"]
-    rounding_floor: float | None = None
-    windows: int | None = None
-    shared_draws: int = 0
+    radius: Float64[np.ndarray, "n"]  # normalised, mean over draws
+    distance: Float64[np.ndarray, "n"]  # different-state distance D_i; NaN where skipped
+    partner: Int64[np.ndarray, "n"]  # its index; -1 where skipped
+    trajectory: Int64[np.ndarray, "n"]  # anchors of one belong together
+    rounding_floor: float | None = None  # raw IR below which rounding matters
+    windows: int | None = None  # that the anchors are a simple random sample of
+    shared_draws: int = 0  # draws that all anchors share; 0: each has its own, or there is one
 
     @property
     def eligible(self) -> Bool[np.ndarray, "n"]:

@@ -23,11 +23,8 @@ from jaxtyping import Float32, Float64, Int64, UInt8
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument
 
-FRAMES = "frames"
-"""The name by which frames are read, beside those of the ``extras``."""
+FRAMES = "frames"  # the name by which frames are read, beside those of the ``extras``
 DIGEST_BYTES = 32
-
-
 Form: TypeAlias = tuple[np.dtype, tuple[int, ...]]
 
 
@@ -42,35 +39,23 @@ class Anchors:
     """n anchors: h history frames, H observed future frames, the actions between, the endpoint.
 
     The small arrays are whole; frames are read a range of anchors at a time, so that a set may be
-    larger than memory.
-
-    Attributes:
-        forms: Element type and shape for an anchor of what is read: frames (h + H, height, width,
-            3), and by their names the arrays beside them, of which few anchors have any.
-        history: Frames h of the history; the other frames are the future.
-        action_blocks: Normalised; block k leaves frame k, float32 (n, h + H - 1, block width).
-        endpoint_states: Standardised state at the last future frame, float64 (n, state width), or
-            at every future frame, (n, H, state width).
-        labels: Endpoint-state labels, int64 (n,), or with every frame's states (n, H).
-        anchor_ids: Identities that key the draws, int64 (n,), not negative.
-        trajectory_ids: Trajectory each anchor was cut from, int64 (n,), not negative.
-        window_blocks: Normalised blocks that leave all frames of the window that each anchor was
-            drawn from, (n, h + F, block width); None where the window is not known.
-        windows: Windows that the anchors are a simple random sample of; None where not known.
-        read_as: What a receipt says of how their dataset was read: how actions are normalised, and
-            which episodes; empty where not known.
+    larger than memory. They and the arrays beside them have ``forms``, for an anchor, by name: of
+    frames (h + H, height, width, 3). What is None or empty is not known.
     """
 
-    windows: int | None = None
+    windows: int | None = None  # that the anchors are a simple random sample of
+    # How their dataset was read, for receipts: how actions are normalised, and which episodes.
     read_as: Mapping[str, object] = MappingProxyType({})
+    # Blocks that leave all frames of the window that each anchor was drawn from (h + F of them).
     window_blocks: Float32[np.ndarray, "n window block_width"] | None = None
     forms: Mapping[str, Form]
-    history: int
-    action_blocks: Float32[np.ndarray, "n blocks block_width"]
+    history: int  # frames h; the other frames are the future
+    action_blocks: Float32[np.ndarray, "n blocks block_width"]  # normalised; block k leaves frame k
+    # Standardised states, and labels, at the last future frame, or at every one.
     endpoint_states: Float64[np.ndarray, "n *future state_width"]
     labels: Int64[np.ndarray, "n *future"]
-    anchor_ids: Int64[np.ndarray, "n"]
-    trajectory_ids: Int64[np.ndarray, "n"]
+    anchor_ids: Int64[np.ndarray, "n"]  # they key the draws; not negative
+    trajectory_ids: Int64[np.ndarray, "n"]  # that each anchor was cut from; not negative
 
     def __init__(self, arrays: AnchorArrays) -> None:
         self._large = arrays.large

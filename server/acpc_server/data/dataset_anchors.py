@@ -23,14 +23,8 @@ HELD_BYTES = 2**28
 class FileAnchors(Anchors):
     """Anchors that outlive the opening of their file. Of many, they hold all but the frames.
 
-    Args:
-        drawn: The anchors, of an open dataset.
-        task: How it is read.
-        statistics: Of its columns, as far as known.
-        reopen: Opens the dataset again.
-        stamp: Changes when the file does.
-        known: Sha256 of the frames of the first anchors, joined; those of the others are read once.
-        check: Called between those reads; may raise to end them.
+    ``stamp`` changes when the file does. ``known`` are the sha256 of the frames of the first
+    anchors, joined; those of the others are read once, and ``check`` is called between the reads.
     """
 
     def __init__(
@@ -50,7 +44,7 @@ class FileAnchors(Anchors):
         self._task, self._statistics = task, statistics
         self._variants: dict[int, dict[str, np.ndarray]] = {}
         episodes = {"episodes": task.episodes} if task.episodes else {}
-        self.read_as = {"action": task.action.named(), **episodes}
+        self.read_as = {"action": task.action.model_dump(exclude_none=True), **episodes}
         self._reopen = reopen
         self._stamp = stamp
         self._held: tuple[str, np.ndarray] | None = None  # frames, and the file's stamp

@@ -39,8 +39,7 @@ from acpc_server.opening import FOLDER, open_below, path_of
 # How the names of files end that are listed.
 SUFFIXES = {"dataset": HDF5_SUFFIXES, "task": (".yaml", ".yml", ".json")}
 MAX_DEPTH = 8
-MAX_ENTRIES = 100_000
-"""Files and folders that one listing looks at."""
+MAX_ENTRIES = 100_000  # files and folders that one listing looks at
 
 ANCHOR_BYTES = 2**28
 """Frames of one anchor as recorded, 256 MiB: they are read together, since their sha256 covers all.

@@ -1,6 +1,7 @@
 """The verdict that bounds support, how sure it is, and how many anchors would decide it."""
 
 import math
+from dataclasses import dataclass
 
 from acpc.contract import (
     Doubt,
@@ -20,51 +21,50 @@ from acpc_server.evidence.numbers import Numbers
 _ENDLESS = 10**9
 _PARTNERS = {True: 1.5, False: 2.0}
 """Partners on the border of a label serve ever more anchors: their number lags behind."""
-_SEEDS = 3.29
-"""Standard errors that one seed of 2,000 exceeds."""
+_SEEDS = 3.29  # standard errors that one seed of 2,000 exceeds
 
 
+@dataclass(frozen=True)
 class ConfidentVerdict:
     """Compares the bounds of relative IR and SR with both thresholds, at 1 - ``alpha``."""
 
-    def __init__(
-        self, numbers: Numbers, thresholds: Thresholds, alpha: float, quantile: float
-    ) -> None:
-        self._ratio, self._sr = numbers.ir_relative, numbers.sr
-        self._reference_sr = numbers.reference_sr
-        self._drawn, self._windows, self._quantile = numbers.count, numbers.windows, quantile
-        self._pairs, self._dataset = numbers.pairs, numbers.dataset
-        self._t_ir, self._t_sr, self._alpha = thresholds.ir, thresholds.sr, alpha
-        ratio = None if numbers.ir_relative is None else numbers.ir_relative.at(alpha)
-        self._ends, self._limits = (ratio, numbers.sr.at(alpha)), thresholds
+    numbers: Numbers
+    limits: Thresholds
+    alpha: float
+    quantile: float
+
+    @property
+    def _ends(self) -> tuple[Interval | None, Interval]:
+        ratio, sr = self.numbers.ir_relative, self.numbers.sr
+        return None if ratio is None else ratio.at(self.alpha), sr.at(self.alpha)
 
     def outcome(self) -> tuple[Outcome, Doubt]:
         """Return the confident outcome, and what leaves it undecided."""
-        return confident_outcome(*self._ends, self._limits)
+        return confident_outcome(*self._ends, self.limits)
 
     def p_passed(self) -> float:
         """Return the larger p-value: both requirements must be shown (intersection-union)."""
-        if self._ratio is None:
+        if self.numbers.ir_relative is None:
             return 1.0
-        return max(self._ratio.p_at_most(self._t_ir), self._sr.p_at_least(self._t_sr))
+        ratio = self.numbers.ir_relative.p_at_most(self.limits.ir)
+        return max(ratio, self.numbers.sr.p_at_least(self.limits.sr))
 
     def p_failed(self) -> float:
         """Return the smaller p-value, each twice that of one side: either suffices (Bonferroni)."""
-        missed = self._sr.p_below(self._t_sr)
-        return missed if self._ratio is None else min(missed, self._ratio.p_above(self._t_ir))
+        missed, ratio = self.numbers.sr.p_below(self.limits.sr), self.numbers.ir_relative
+        return missed if ratio is None else min(missed, ratio.p_above(self.limits.ir))
 
     def score(self) -> Interval | None:
         """Return the interval of S."""
-        return score_interval(*self._ends, self._limits)
+        return score_interval(*self._ends, self.limits)
 
     def delta_score(self) -> Interval | None:
         """Return the interval of delta S."""
-        score, ratio, own = self.score(), self._ratio, self._reference_sr
+        score, ratio, own = self.score(), self.numbers.ir_relative, self.numbers.reference_sr
         if score is None or ratio is None or own is None:
             return None
-        point = screen_score(ratio.point, self._sr.point, self._t_ir, self._t_sr)
-        ends = own.at(self._alpha)
-        return delta_interval(score, point, ends, own.point, self._limits)
+        point = screen_score(ratio.point, self.numbers.sr.point, self.limits.ir, self.limits.sr)
+        return delta_interval(score, point, own.at(self.alpha), own.point, self.limits)
 
     def drawn_to_decide(self) -> int | None:
         """Return windows, or trajectories, in all that would probably clear the thresholds.
@@ -73,35 +73,33 @@ class ConfidentVerdict:
         """
         if self.outcome()[0] is not Outcome.UNDECIDED:
             return None
-        ratio, sr = self._ratio, self._sr
-        growth = [self._growth_of_share(sr)]
-        passes = [sr.point >= self._t_sr]
+        ratio, sr, drawn = self.numbers.ir_relative, self.numbers.sr, self.numbers.count
+        growth = [(self._growth_of_share(sr), sr.point >= self.limits.sr)]
         if ratio is not None:
-            growth.append(self._growth_of_ratio(ratio))
-            passes.append(ratio.point <= self._t_ir)
-        failing = [g for g, passed in zip(growth, passes, strict=True) if not passed]
-        wanted = self._drawn * (min(failing) if failing else max(growth))
+            growth.append((self._growth_of_ratio(ratio), ratio.point <= self.limits.ir))
+        failing = [times for times, passes in growth if not passes]
+        wanted = drawn * (min(failing) if failing else max(growth)[0])
         if math.isinf(wanted):
             return None
-        if self._windows:
-            wanted = 1 / (1 / self._windows + (1 - self._drawn / self._windows) / wanted)
-        return None if wanted >= _ENDLESS else max(self._drawn + 1, math.ceil(wanted - 1e-9))
+        if windows := self.numbers.windows:
+            wanted = 1 / (1 / windows + (1 - drawn / windows) / wanted)
+        return None if wanted >= _ENDLESS else max(drawn + 1, math.ceil(wanted - 1e-9))
 
     @property
     def _growth_to_a_bound(self) -> float:
-        wanted = least_drawn(self._quantile, self._alpha, len(self._sr.low))
-        return (wanted or math.inf) / self._drawn
+        wanted = least_drawn(self.quantile, self.alpha, len(self.numbers.sr.low))
+        return (wanted or math.inf) / self.numbers.count
 
     def _growth_of_ratio(self, ratio: Resampled) -> float:
         """Return how many times more anchors bring the bound to the threshold.
 
         Widths go as a root; where there is no upper end, as wide as the lower one.
         """
-        gap, upper = abs(self._t_ir - ratio.point), ratio.upper(self._alpha)
+        gap, upper = abs(self.limits.ir - ratio.point), ratio.upper(self.alpha)
         if not gap:
             return math.inf
-        reach = ratio.point - ratio.lower(self._alpha)
-        if ratio.point > self._t_ir:
+        reach = ratio.point - ratio.lower(self.alpha)
+        if ratio.point > self.limits.ir:
             return max(1.0, (reach / gap) ** 2)
         if math.isinf(upper):
             return max(self._growth_to_a_bound, (reach / gap) ** 2)
@@ -109,18 +107,20 @@ class ConfidentVerdict:
 
     def _growth_of_share(self, sr: Resampled) -> float:
         """Return how many times more anchors would decide SR, as its bounds are worth trials."""
-        point, threshold, alpha = sr.point, self._t_sr, self._alpha
+        point, threshold, alpha = sr.point, self.limits.sr, self.alpha
         if point == threshold:
             return math.inf
         share, limit, bound = point, threshold, sr.lower(alpha)
         if point < threshold:
             share, limit, bound = 1 - point, 1 - threshold, 1 - sr.upper(alpha)
-        worth = _trials(share, bound, alpha) if bound else self._drawn
-        share *= self._pairs / (self._pairs + 1)  # as one more that is otherwise would leave it
+        worth = _trials(share, bound, alpha) if bound else self.numbers.count
+        pairs = self.numbers.pairs
+        share *= pairs / (pairs + 1)  # as one more that is otherwise would leave it
         if share <= limit:
             return math.inf
         least = self._growth_to_a_bound if point > threshold and not bound else 1.0
-        return max(least, float((_trials(share, limit, alpha) / worth) ** _PARTNERS[self._dataset]))
+        power = _PARTNERS[self.numbers.dataset]
+        return max(least, float((_trials(share, limit, alpha) / worth) ** power))
 
 
 def least_drawn(quantile: float, alpha: float, resamples: int) -> int | None:

@@ -13,8 +13,7 @@ from acpc.evidence import FEW_OF_ALL
 from jaxtyping import Float64
 from scipy import special
 
-_ONE_SIDED = 1.645
-"""Standard errors beyond which 5 % lie."""
+_ONE_SIDED = 1.645  # standard errors beyond which 5 % lie
 _DRAWS_CONFIDENCE = 0.95
 # Above the error of scipy's inverse, relative, which is some 1e-14.
 _INVERSE_ERROR = 1e-12

@@ -31,21 +31,13 @@ class Variant(NamedTuple):
 
 @dataclass(frozen=True)
 class FitErrors:
-    """Distances of clean predictions to the observed future, in latent units; NaN: not measured.
+    """Distances of clean predictions to the observed future, in latent units; NaN: not measured."""
 
-    Attributes:
-        own: Of the model's predictions, after each step.
-        still: Of the last observed latent.
-        foreign: Of predictions with the current and future blocks of another trajectory.
-        variants: With a usual cause undone, by its name in ``CAUSES``.
-        trajectory: Trajectory of each anchor.
-    """
-
-    own: Float64[np.ndarray, "n horizon"]
-    still: Float64[np.ndarray, "n horizon"]
-    foreign: Float64[np.ndarray, "n horizon"]
-    variants: Mapping[str, Variant]
-    trajectory: Int64[np.ndarray, "n"]
+    own: Float64[np.ndarray, "n horizon"]  # of the model's predictions, after each step
+    still: Float64[np.ndarray, "n horizon"]  # of the last observed latent
+    foreign: Float64[np.ndarray, "n horizon"]  # under another trajectory's actions from now on
+    variants: Mapping[str, Variant]  # with a usual cause undone, by its name in ``CAUSES``
+    trajectory: Int64[np.ndarray, "n"]  # of each anchor
 
 
 def judge_fit(errors: FitErrors, options: EvidenceOptions) -> Fit | None:

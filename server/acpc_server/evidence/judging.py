@@ -9,7 +9,7 @@ add up to alpha, so nothing is assumed of how they depend on each other.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 from acpc.contract import (
@@ -24,6 +24,7 @@ from acpc.contract import (
     PopulationEvidence,
     ScoreProtocol,
     Thresholds,
+    shared,
 )
 from acpc.evidence import CheckpointSample, Resampled
 from jaxtyping import Float64
@@ -40,8 +41,7 @@ SPENDING = (
     f"Kim-DeMets, rho {FAILING_POWER} for failing and {PASSING_POWER} for passing, added over looks"
 )
 _IN_TAILS = 4
-_SHARED = 0.05
-"""Level of the test of draws that all anchors share."""
+_SHARED = 0.05  # level of the test of draws that all anchors share
 
 
 def judge(
@@ -107,9 +107,7 @@ def other_population(
     other = Population.TRAJECTORIES if dataset else Population.DATASET
     options = replace(options, population=other)
     found = judge(checkpoint, reference, protocol, thresholds, options, check)
-    return PopulationEvidence(
-        **{x.name: getattr(found, x.name) for x in fields(PopulationEvidence)}
-    )
+    return PopulationEvidence(**shared(found, PopulationEvidence))
 
 
 def draws_are_shared(draw_radius: Float64[np.ndarray, "n draws"]) -> bool:
@@ -190,17 +188,11 @@ def take_look(
     eligible: int,
     windows: int | None = None,
 ) -> LookResult:
-    """Judge the anchors that are measured by now.
+    """Judge the ``anchors`` that are measured by now, of ``limit`` at the last look.
 
-    Args:
-        weigh: The evidence of these anchors; not called where none is eligible.
-        options: Confidence of the verdict over all looks, and what else the evidence is made of.
-        t_sr: Threshold of SR.
-        before: The looks so far.
-        limit: Anchors at the last look.
-        anchors: Measured by now.
-        eligible: Those that take part in SR, which follow from the states alone.
-        windows: Those that there are; None: not known, or the statement is of trajectories.
+    ``weigh`` gives their evidence, where any is ``eligible`` for SR, which follows from the states
+    alone. ``options`` have the confidence of the verdict over all looks, and ``before`` are those
+    so far. ``windows`` there are; None: not known, or the statement is of trajectories.
     """
     alpha, share = 1 - options.confidence, anchors / limit
     failing = alpha * share**FAILING_POWER - sum(look.failing for look in before)

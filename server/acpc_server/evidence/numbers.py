@@ -36,8 +36,7 @@ METHODS = {
     Population.DATASET: "joint counts of windows, one of them unseen; exact of raw IR",
     Population.TRAJECTORIES: _CLUSTERED,
 }
-FEW_PAIRS = 30
-"""Fewer pairs than these have a warning."""
+FEW_PAIRS = 30  # fewer pairs than these have a warning
 _FEW_PARTNERS = 5
 """So few effective partners are the sample; of four times as many each has half its weight."""
 _PARTNERS_MATTER = 1.645
@@ -46,21 +45,13 @@ _PARTNERS_MATTER = 1.645
 
 @dataclass(frozen=True)
 class Numbers:
-    """Numbers of a checkpoint and its reference; None without one.
+    """Numbers of a checkpoint and its reference; None without one."""
 
-    Attributes:
-        count: What was drawn: windows or trajectories.
-        pairs: Anchors that have a partner.
-        windows: Those that windows were drawn of; None where trajectories were, or it is not known.
-        dataset: Whether windows were drawn.
-        unseen: Share of the population's windows that is like nothing drawn, a value a resample.
-    """
-
-    count: int
-    pairs: int
-    windows: int | None
-    dataset: bool
-    unseen: Float64[np.ndarray, "resamples"]
+    count: int  # what was drawn: windows or trajectories
+    pairs: int  # anchors that have a partner
+    windows: int | None  # of which windows were drawn; None: trajectories were, or it is not known
+    dataset: bool  # whether windows were drawn
+    unseen: Float64[np.ndarray, "resamples"]  # share of the population that is like nothing drawn
     ir_raw: Resampled
     sr: Resampled
     ir_relative: Resampled | None = None

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from acpc_server.errors import InvalidArgument
-from acpc_server.importing.world_model import Records
+from acpc_server.importing.reading import Records
 from acpc_server.models import JsonObject, Node, StoredTensor, unsafe
 
 TENSORS, OBJECT, CODE = "its tensors", "the object", "the training code, always"

@@ -19,7 +19,7 @@ from acpc_server.importing.facts import (
     plain_number,
     torch_kind,
 )
-from acpc_server.importing.world_model import Records
+from acpc_server.importing.reading import Records
 from acpc_server.models import FAMILY_OF_TARGET, VIT_SIZES, JsonObject, Node, unsafe
 
 T = TypeVar("T")

@@ -28,9 +28,8 @@ from acpc_server.importing.facts import (
     plain_number,
     torch_kind,
 )
-from acpc_server.importing.reading import RunFile, read_bytes
+from acpc_server.importing.reading import FoundModel, RunFile, read_bytes
 from acpc_server.importing.run_config import lookup
-from acpc_server.importing.world_model import FoundModel
 from acpc_server.models import JsonObject, Node, StateReader, StoredTensor, unsafe
 from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD
 
@@ -181,12 +180,8 @@ def plan_patches(
 ) -> tuple[bytes, Finish]:
     """The config of a patch model, and what makes the tensors of a file those to be stored.
 
-    Args:
-        files: Epochs of one.
-        numbers: Takes what they say.
-        tree: The run's config, or nothing.
-        origin: The config's name.
-        backbone: A file with DINOv2's weights, or nothing.
+    ``numbers`` take what the files, epochs of one model, and the run's config say, of which
+    ``origin`` is the name. ``backbone`` is a file with DINOv2's weights, or nothing.
 
     Raises InvalidArgument: A backbone, or frameskip, is wanted as an option; UnsafeCheckpoint: It
     would be computed otherwise.

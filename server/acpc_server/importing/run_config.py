@@ -70,10 +70,16 @@ def from_run_config(numbers: Numbers, tree: JsonObject, origin: str) -> None:
     if whole and target and not re.search(r"(\.LeWM|\.PLDM|jepa\.JEPA)$", target):
         raise unsafe(numbers.filename, f"{origin} trains a {target!r:.80}, none of LeWM and PLDM")
     for key, name in (TREE if whole else FLAT).items():
-        numbers.add(name, _number(lookup(tree, key)), f"{origin}, {key}")
-    size = "model.encoder.size" if whole else "encoder_scale"
-    if not whole or not isinstance(lookup(tree, "model.encoder.hidden_size"), int):
-        _size(numbers, lookup(tree, size), f"{origin}, {size}")
+        value = lookup(tree, key)
+        if isinstance(value, int | float) and not isinstance(value, bool):  # no formula, no text
+            numbers.add(name, value, f"{origin}, {key}")
+    key = "model.encoder.size" if whole else "encoder_scale"
+    size = lookup(tree, key)
+    sized = whole and isinstance(lookup(tree, "model.encoder.hidden_size"), int)
+    if not sized and isinstance(size, str) and size in VIT_SIZES:
+        parts = ("hidden_size", "num_hidden_layers", "num_attention_heads")
+        for part, value in zip(parts, VIT_SIZES[size], strict=True):
+            numbers.add(f"encoder.{part}", value, f"{origin}, {key} = {size}")
     for name in WORDS_OF_HEADS if whole else ():
         named = lookup(tree, f"model.{name}._target_")
         if isinstance(named, str):
@@ -99,19 +105,3 @@ def lookup(tree: JsonObject, path: str) -> Any:  # noqa: ANN401
             return None
         path, found = reference[1], tree
     return None
-
-
-def _size(numbers: Numbers, size: object, origin: str) -> None:
-    """Add the numbers of a named size of vision transformer."""
-    if isinstance(size, str) and size in VIT_SIZES:
-        width, layers, heads = VIT_SIZES[size]
-        for key, value in (("hidden_size", width), ("num_hidden_layers", layers),
-                           ("num_attention_heads", heads)):  # fmt: skip
-            numbers.add(f"encoder.{key}", value, f"{origin} = {size}")
-
-
-def _number(value: object) -> int | float | None:
-    """A number of a config; what is none there (a formula, text) says nothing."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return value

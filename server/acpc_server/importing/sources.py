@@ -20,19 +20,12 @@ MAX_DEPTH = 8
 
 @dataclass(frozen=True)
 class Run:
-    """One model, in one or more epochs.
+    """One model, in one or more epochs."""
 
-    Attributes:
-        place: The file or folder that was named.
-        files: Weights files by name.
-        config: A config beside or above them, or None.
-        origin: Where they were published, or nothing.
-    """
-
-    place: Path
-    files: tuple[Path, ...]
-    config: Path | None
-    origin: str = ""
+    place: Path  # the file or folder that was named
+    files: tuple[Path, ...]  # with weights, by name
+    config: Path | None  # beside or above them
+    origin: str = ""  # where they were published
 
 
 def epoch_in(name: str) -> int | None:
@@ -53,10 +46,8 @@ def find_run(source: Path, config: Path | None = None) -> Run:
         raise NotFound(f"{source} does not exist")
     folder = _snapshot(source)
     places = (folder, folder / "checkpoints")
-    files: tuple[Path, ...] = ()
-    if not _distributed(folder):
-        files = next((found for place in places if (found := _weights(place))), ())
-    if not files:
+    files = next((found for place in places if (found := _weights(place))), ())
+    if not files or _distributed(folder):
         inner = (sub for place in places for sub in sorted(place.glob("*/")))  # as in weights/
         for one in (folder, *inner):
             if command := _distributed(one):
@@ -88,8 +79,7 @@ def find_runs(root: Path) -> Iterator[tuple[str, Path]]:
 
 def _distributed(folder: Path) -> str:
     """The command that makes one file of a distributed checkpoint; nothing for another folder."""
-    present = [entry.name for entry in folder.iterdir()] if folder.is_dir() else []
-    return one_file_command(present, str(folder))
+    return one_file_command([entry.name for entry in folder.iterdir()], str(folder))
 
 
 def _weights(folder: Path) -> tuple[Path, ...]:

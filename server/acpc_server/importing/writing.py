@@ -16,10 +16,9 @@ from acpc_server.errors import FailedPrecondition, InvalidArgument, UnsafeCheckp
 from acpc_server.importing.facts import Numbers, block_width
 from acpc_server.importing.jepa import as_config, family_of, model_tensors, note_model
 from acpc_server.importing.patch_models import Finish, is_patch_model, plan_patches
-from acpc_server.importing.reading import RunFile
+from acpc_server.importing.reading import PARTS, Records, RunFile
 from acpc_server.importing.run_config import from_run_config, read_run_config
 from acpc_server.importing.sources import Run
-from acpc_server.importing.world_model import PARTS, Records
 from acpc_server.models import (
     CONFIG_NAME,
     OPTIONS_NAME,
@@ -56,10 +55,7 @@ def plan_import(
 ) -> ImportPlan:
     """Put together what objects, tensors, config and options say.
 
-    Args:
-        run: What is imported.
-        files: Its files, looked through.
-        asked: Values of options by the numbers' names; ``family`` may be one.
+    ``asked`` are values of options by the numbers' names; ``family`` may be one.
 
     Raises UnsafeCheckpoint: Two of them disagree, or the model is none that is known;
     InvalidArgument: A number must be given by an option; FailedPrecondition: Shards of a file.

@@ -90,51 +90,6 @@ class StateFolder:
             raise FailedPrecondition(f"{why}; choose another --state-dir") from error
 
 
-class Hosts:
-    """The table of the hosts of a record, beside DBOS's own.
-
-    A host of an earlier build empties its ``session`` when it leaves, and keeps its name.
-    """
-
-    def __init__(self, record: Record) -> None:
-        self.record = record
-        self._hosts = sa.Table(
-            "acpc_hosts",
-            record.own_tables,
-            sa.Column("executor_id", sa.Text, primary_key=True),
-            sa.Column("session", sa.Text, nullable=False),
-            sa.Column("folder", sa.Text, nullable=False),
-            sa.Column("beat", sa.BigInteger, nullable=False),
-            sa.Column("running", sa.Text, nullable=False),
-            sa.Column("about", sa.Text, nullable=False, server_default="{}"),
-        )
-
-    def read(self) -> dict[str, tuple[str, int] | None]:
-        """Return what moves while a host lives, by its name; None for one that has left."""
-        row = self._hosts.c
-        with self.record.engine.begin() as connection:
-            found = connection.execute(sa.select(row.executor_id, row.session, row.beat))
-            return {name: (session, beat) if session else None for name, session, beat in found}
-
-    def beat(self, name: str, beat: int, about: str) -> bool:
-        """Write a host's beat, and its row where there is none; whether there was one."""
-        row = self._hosts.c
-        with self.record.engine.begin() as connection:
-            beats = sa.update(self._hosts).where(row.executor_id == name).values(beat=beat)
-            if connection.execute(beats).rowcount:
-                return True
-            # As an earlier build reads it: a process of this folder, whose name is free for it.
-            host = {"executor_id": name, "session": name, "folder": name, "beat": beat}
-            fresh = sa.insert(self._hosts).values(**host, running="{}", about=about)
-            connection.execute(fresh)
-            return False
-
-    def forget(self, name: str) -> None:
-        """Remove a host; one that lives enters itself again."""
-        with self.record.engine.begin() as connection:
-            connection.execute(sa.delete(self._hosts).where(self._hosts.c.executor_id == name))
-
-
 @dataclass(frozen=True)
 class LeaseTerms:
     """The same on every host of a record."""
@@ -142,39 +97,43 @@ class LeaseTerms:
     heartbeat: float = 5.0  # seconds between two beats
     lease: float = 20.0  # seconds without a beat after which a host is declared dead
 
-    @property
-    def beats(self) -> int:
-        """Missed beats after which a host is declared dead."""
-        return math.ceil(self.lease / self.heartbeat)
-
 
 @dataclass(eq=False, kw_only=True)
 class Lease:
     """This host's row among the hosts of a record, and its watch over the others."""
 
-    hosts: Hosts
+    record: Record
     running: JobRunner
     terms: LeaseTerms
     on_queued: Callable[[int, float], None]  # how many jobs are queued, and the oldest one's age
     sweep: Callable[[], bool]  # every ten minutes, and again at once while it returns True
     away: str = ""  # why the record could not be reached or written; empty: it could
-    _name: str = ""
-    _about: str = ""
+    _about: str = ""  # this host, in its row; empty: it has none yet
     _beat: int = 0
     # What was seen of hosts and jobs, and how often in a row unchanged.
     _seen: dict[str, tuple[object, int]] = field(default_factory=dict)
     _stop: threading.Event = field(default_factory=threading.Event)
 
     def __post_init__(self) -> None:
-        self._record = self.hosts.record
+        self._name = self.running.executor_id
+        # A host of an earlier build empties its session when it leaves, and keeps its name.
+        self._hosts = sa.Table(
+            "acpc_hosts",
+            self.record.own_tables,
+            sa.Column("executor_id", sa.Text, primary_key=True),
+            sa.Column("session", sa.Text, nullable=False),
+            sa.Column("folder", sa.Text, nullable=False),
+            sa.Column("beat", sa.BigInteger, nullable=False),
+            sa.Column("running", sa.Text, nullable=False),
+            sa.Column("about", sa.Text, nullable=False, server_default="{}"),
+        )
         self._thread = threading.Thread(target=self._keep, name="acpc-lease", daemon=True)
 
-    def enter(self, name: str, about: Mapping[str, str]) -> None:
+    def enter(self, about: Mapping[str, str]) -> None:
         """Put this host on record, with facts about it for operators."""
         since = datetime.now(UTC).isoformat(timespec="seconds")
         self._about = json.dumps({"since": since, **about})
-        self.hosts.beat(name, 0, self._about)
-        self._name = name
+        self._enter_beat()
 
     def start(self) -> None:
         """Begin to beat and to watch."""
@@ -189,15 +148,32 @@ class Lease:
 
     def leave(self) -> None:
         """Queue this host's jobs again, which others take up without waiting."""
-        if self._name:
+        if self._about:
             with noted():
                 self.take_over(self._name)
 
     def take_over(self, name: str) -> int:
-        """Queue the jobs of a host that is gone, and forget it; how many they were."""
-        taken = sum(self._record.requeue(job, name) for job in self._record.held(name))
-        self.hosts.forget(name)
+        """Queue the jobs of a host that is gone, and forget it; how many they were.
+
+        One that lives enters itself again.
+        """
+        taken = sum(self.record.requeue(job, name) for job in self.record.held(name))
+        with self.record.engine.begin() as connection:
+            connection.execute(sa.delete(self._hosts).where(self._hosts.c.executor_id == name))
         return taken
+
+    def _enter_beat(self) -> bool:
+        """Write this host's beat, and its row where there is none; whether there was one."""
+        row, name, beat = self._hosts.c, self._name, self._beat
+        with self.record.engine.begin() as connection:
+            beats = sa.update(self._hosts).where(row.executor_id == name).values(beat=beat)
+            if connection.execute(beats).rowcount:
+                return True
+            # As an earlier build reads it: a process of this folder, whose name is free for it.
+            host = {"executor_id": name, "session": name, "folder": name, "beat": beat}
+            fresh = sa.insert(self._hosts).values(**host, running="{}", about=self._about)
+            connection.execute(fresh)
+            return False
 
     def _keep(self) -> None:
         due = count_due = sweep_due = time.monotonic()
@@ -205,15 +181,15 @@ class Lease:
             looked = time.monotonic()
             try:
                 if self.away or looked >= count_due:
-                    self.on_queued(*self._record.queued())
+                    self.on_queued(*self.record.queued())
                     took = time.monotonic() - looked
                     pause = max(self.terms.heartbeat, min(took / COUNTING_SHARE, COUNTING_SECONDS))
                     count_due = looked + pause
                 if ours := self.running.ids():  # withdraw those cancelled or taken over
-                    self.running.withdraw(ours - self._record.held(self._name).keys())
+                    self.running.withdraw(ours - self.record.held(self._name).keys())
                 if self.away or looked >= due:
                     self._beat += 1
-                    if not self.hosts.beat(self._name, self._beat, self._about):
+                    if not self._enter_beat():
                         log.warning("lease_lost", executor_id=self._name)  # declared dead
                     self.away, due = "", looked + self.terms.heartbeat
                     self._look_after_others()
@@ -228,7 +204,11 @@ class Lease:
 
     def _look_after_others(self) -> None:
         """Queue again the jobs that dead hosts hold, and those this host holds but does not run."""
-        hosts, held, ours = self.hosts.read(), self._record.held(), self.running.ids()
+        row = self._hosts.c
+        known = self.record.ask(sa.select(row.executor_id, row.session, row.beat))
+        # What moves while a host lives; None for one that has left.
+        hosts = {name: (session, beat) if session else None for name, session, beat in known}
+        held, ours = self.record.held(), self.running.ids()
         others = {*hosts, *held.values()} - {self._name}
         dropped = {job for job, name in held.items() if name == self._name and job not in ours}
         beats: dict[str, object] = {name: hosts.get(name) for name in others}
@@ -239,7 +219,7 @@ class Lease:
         for job in still & dropped:
             if not self.running.draining.is_set():
                 log.warning("job_requeued", job=job)
-                self._record.resume(job)
+                self.record.resume(job)
 
     def _unmoved(self, marks: Mapping[str, object]) -> set[str]:
         """Return what has not changed for the length of the lease, or for twice it, and so on."""
@@ -248,5 +228,5 @@ class Lease:
             known, repeats = before.get(name, (None, 0))
             same = name in before and known == mark
             self._seen[name] = mark, repeats + 1 if same else 0
-        beats = self.terms.beats
+        beats = math.ceil(self.terms.lease / self.terms.heartbeat)
         return {name for name, (_, count) in self._seen.items() if count and not count % beats}

@@ -64,10 +64,8 @@ def require_small(plain: Json, fresh: Mapping[str, bytes]) -> None:
     """Raise InvalidArgument for a job that would add too much to the record."""
     large, size = sum(map(len, fresh.values())), len(json.dumps(plain))
     if large > MAX_BYTES:
-        raise InvalidArgument(
-            "",
-            f"the new plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer",
-        )
+        wrong = f"the new plates of this job hold {large} bytes, over {MAX_BYTES}; submit fewer"
+        raise InvalidArgument("", wrong)
     if size > MAX_SPEC_BYTES:
         wrong = f"this request takes {size} bytes on record, over {MAX_SPEC_BYTES}"
         raise InvalidArgument("", wrong)
@@ -88,10 +86,8 @@ class Payloads:
     def fresh(self, payloads: Mapping[str, bytes]) -> dict[str, bytes]:
         """Return what is not stored yet."""
         digest = self._table.c.digest
-        with self._record.engine.begin() as connection:
-            known = connection.execute(sa.select(digest).where(digest.in_(payloads)))
-            missing = payloads.keys() - {row[0] for row in known}
-        return {digest: payloads[digest] for digest in missing}
+        known = self._record.ask(sa.select(digest).where(digest.in_(payloads)))
+        return {digest: payloads[digest] for digest in payloads.keys() - {row[0] for row in known}}
 
     def keep(self, payloads: Mapping[str, bytes]) -> None:
         """Store what is not stored yet; within :meth:`Record.alone`."""
@@ -118,13 +114,12 @@ class Payloads:
         table = self._table.c
         named = table.digest.in_([*known])
         held = sa.select(sa.func.sum(sa.func.length(table.payload))).where(named)
-        with self._record.engine.begin() as connection:
-            if (size := connection.execute(held).scalar() or 0) > MAX_NAMED_BYTES:
-                raise InvalidArgument(
-                    field, f"the plates that this names hold {size} bytes, over {MAX_NAMED_BYTES}"
-                )
-            query = sa.select(table.digest, table.payload).where(named)
-            found = {row.digest: bytes(row.payload) for row in connection.execute(query)}
+        if (size := self._record.ask(held)[0][0] or 0) > MAX_NAMED_BYTES:
+            raise InvalidArgument(
+                field, f"the plates that this names hold {size} bytes, over {MAX_NAMED_BYTES}"
+            )
+        query = sa.select(table.digest, table.payload).where(named)
+        found = {row.digest: bytes(row.payload) for row in self._record.ask(query)}
         if missing := known.keys() - found.keys():
             raise InvalidArgument(
                 field, f"no job on record has the plate sha256:{min(missing)}; send its pixels"

@@ -34,8 +34,7 @@ log = structlog.get_logger("acpc.jobs")
 APPLICATION = "acpc"
 # Workflows of this version resume after an upgrade; raise it when the steps of a job change.
 WORKFLOW_VERSION = "2"
-QUEUE = "acpc-score"
-"""Its jobs run in the order of their submission."""
+QUEUE = "acpc-score"  # its jobs run in the order of their submission
 # DBOS's names of the states of a job.
 STATES = {
     "ENQUEUED": JobState.QUEUED,
@@ -71,12 +70,9 @@ BATCH = 20
 class Steps(NamedTuple):
     """Finished steps of a job on record, how many of them its last run took, the last's phase."""
 
-    taken: int
-    fresh: int
-    phase: str
-
-
-NO_STEPS = Steps(0, 0, "waiting")
+    taken: int = 0
+    fresh: int = 0
+    phase: str = "waiting"
 
 
 def connection_url(url: str) -> sa.URL:
@@ -203,14 +199,14 @@ class Record:
     def payloads(self) -> set[str]:
         """Return the digests of the payloads of all jobs."""
         listed = self._jobs.c.attributes["payloads"].as_string()
-        found = self._ask(sa.select(listed).where(listed.is_not(None)).distinct())
+        found = self.ask(sa.select(listed).where(listed.is_not(None)).distinct())
         return {digest for (digests,) in found for digest in digests.split()}
 
     def owner(self, job_id: str, kinds: Collection[str]) -> str | None:
         """Return who submitted a job of some kinds; None without one."""
         jobs = self._jobs.c
         caller = jobs.attributes["caller"].as_string()
-        found = self._ask(
+        found = self.ask(
             sa.select(caller).where(jobs.workflow_uuid == job_id, jobs.name.in_(kinds))
         )
         return (found[0][0] or "") if found else None
@@ -226,7 +222,8 @@ class Record:
     def _listed(self, **wanted: Any) -> list[WorkflowStatus]:  # noqa: ANN401 - as DBOS's
         return self.client.list_workflows(load_input=False, load_output=False, **wanted)
 
-    def _ask(self, query: sa.Select[Any]) -> list[Any]:
+    def ask(self, query: sa.Select[Any]) -> list[Any]:
+        """Return the rows that a query finds."""
         with self.engine.begin() as connection:
             return list(connection.execute(query).all())
 
@@ -240,7 +237,7 @@ class Record:
     def ended(self, seconds_ago: float, kinds: list[str]) -> list[str]:
         """Return ids of a few jobs that ended so long ago, by the clock that dates jobs."""
         clocks = sa.func.strftime("%s", "now"), sa.func.extract("epoch", sa.func.now())
-        now = float(self._ask(sa.select(clocks[self.postgres]))[0][0])
+        now = float(self.ask(sa.select(clocks[self.postgres]))[0][0])
         before = datetime.fromtimestamp(now - seconds_ago, UTC).isoformat()
         found = self._listed(status=ENDED, name=kinds, completed_before=before, limit=BATCH)
         return [status.workflow_id for status in found]
@@ -277,7 +274,7 @@ class Record:
         waits = jobs.status == sa.literal_column("'ENQUEUED'")
         columns: list[Any] = [sa.func.count(), sa.func.min(jobs.created_at)]
         query = sa.select(*columns)
-        ((waiting, oldest),) = self._ask(query.where(waits, *self._in_flight))
+        ((waiting, oldest),) = self.ask(query.where(waits, *self._in_flight))
         return waiting, _seconds_since(oldest) if waiting else 0.0
 
     def named(self, text: str) -> bool:
@@ -286,7 +283,7 @@ class Record:
         joined = self._jobs.outerjoin(self._inputs, jobs.workflow_uuid == inputs.workflow_uuid)
         spec = sa.func.coalesce(inputs.inputs, jobs.inputs)  # where older releases of DBOS keep it
         query = sa.select(jobs.workflow_uuid).select_from(joined).where(*self._in_flight)
-        return bool(self._ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
+        return bool(self.ask(query.where(spec.contains(text, autoescape=True)).limit(1)))
 
     def page(
         self, kinds: Collection[str], wanted: JobFilter, *, offset: int, limit: int
@@ -311,11 +308,11 @@ class Record:
         # records whole seconds, the order of their rows.
         tie = jobs.workflow_uuid if self.postgres else sa.literal_column("rowid").desc()
         query = query.order_by(jobs.created_at.desc(), tie)
-        return [row[0] for row in self._ask(query.offset(offset).limit(limit))]
+        return [row[0] for row in self.ask(query.offset(offset).limit(limit))]
 
     def steps(self, job_ids: Collection[str]) -> Mapping[str, Steps]:
         """Return what jobs have on record by now; of one that is not asked for, nothing."""
-        found: dict[str, Steps] = defaultdict(lambda: NO_STEPS)
+        found: dict[str, Steps] = defaultdict(Steps)
         if not job_ids:
             return found
         job, phase, number, ended = self._steps.c
@@ -323,7 +320,7 @@ class Record:
         fresh = sa.func.sum(sa.case((ended >= jobs.started_at_epoch_ms, 1), else_=0))
         query = sa.select(job, phase, sa.func.count(), fresh).where(job.in_(job_ids))
         query = query.join(self._jobs, job == jobs.workflow_uuid).group_by(job, phase)
-        for job_id, name, count, new in self._ask(query.order_by(sa.func.max(number))):
+        for job_id, name, count, new in self.ask(query.order_by(sa.func.max(number))):
             known = found[job_id]
             found[job_id] = Steps(known.taken + count, known.fresh + int(new), name)
         return found

@@ -17,13 +17,7 @@ from dbos import DBOS
 from dbos import error as dbos_error
 from sqlalchemy.exc import SQLAlchemyError
 
-from acpc_server.errors import (
-    AcpcError,
-    Cancelled,
-    HostShortage,
-    Unavailable,
-    shortage,
-)
+from acpc_server.errors import AcpcError, Cancelled, HostShortage, Unavailable, shortage
 from acpc_server.jobs.kind import JobFailure, JobKind, JobSpec, Json, Part
 from acpc_server.jobs.record import first_line
 from acpc_server.observe import Metrics
@@ -51,23 +45,16 @@ class End:
 
 @dataclass(eq=False)
 class JobRun:
-    """One run of one job in this process.
-
-    Attributes:
-        recorded: Its steps that are on record.
-        held: Tells whether this host still holds the job.
-        shortages: Earlier runs here that ended for want of memory.
-        phase: What it does now, for display.
-    """
+    """One run of one job in this process."""
 
     kind: JobKind[Any]
     spec: JobSpec
     owner: str
-    recorded: int
+    recorded: int  # its steps that are on record
     metrics: Metrics
-    held: Callable[[], bool]
-    shortages: int = 0
-    phase: str = "waiting"
+    held: Callable[[], bool]  # whether this host still holds the job
+    shortages: int = 0  # earlier runs here that ended for want of memory
+    phase: str = "waiting"  # what it does now, for display
     _done: int = 0
     _end: End | None = None  # found by one of its steps
 
@@ -129,38 +116,33 @@ class JobRun:
             "job_step", step=self._done + 1, steps=self.kind.count_steps(self.spec), phase=phase
         )
         try:
-            outcome = {"value": work()}
+            return {"value": work()}
         except Exception as error:  # noqa: BLE001
             end = self._end_of(error)
             if end.failure is None:
                 self._leave(end)
-            outcome = {"failure": asdict(end.failure)}
-        return outcome
+            return {"failure": asdict(end.failure)}
 
     def _end_of(self, error: Exception) -> End:
-        """Tell whose fault an error is: the job's, which fails, or this host's."""
-        if isinstance(error, Cancelled | Unavailable | HostShortage):
-            # The engine was closed, or its device has failed.
-            return self._host_failed(error, short=getattr(error, "of_memory", False))
-        if isinstance(error, AcpcError):
-            return _failed(error.code, error.reason, error.message)
-        if (found := shortage(error)) is not None:
-            return self._host_failed(error, short=found.of_memory)
-        log.error("job_step_failed", exc_info=error)
-        why = "a step of the job failed; the server's log says why"
-        return _failed("INTERNAL", "BUG", why)
+        """Tell whose fault an error is: the job's, which fails, or this host's.
 
-    def _host_failed(self, error: Exception, *, short: bool) -> End:
-        """Set the job aside, unless it has too often been too large for this host.
-
-        Set aside for ever, it would keep the jobs behind it from running.
+        Set aside for ever, a job too large for the host would keep those behind it from running.
         """
         if isinstance(error, Cancelled):
             return End("withdrawn")
-        if short and self.shortages + 1 >= SHORTAGES:
-            why = f"the host had too little memory for this job {SHORTAGES} times"
-            return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
-        return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
+        # Unavailable: the engine was closed, or its device has failed.
+        host = error if isinstance(error, Unavailable | HostShortage) else shortage(error)
+        if host is not None:
+            short = getattr(host, "of_memory", False)
+            if short and self.shortages + 1 >= SHORTAGES:
+                why = f"the host had too little memory for this job {SHORTAGES} times"
+                return _failed("RESOURCE_EXHAUSTED", "JOB_TOO_LARGE", why)
+            return End("withdrawn", set_aside=f"{type(error).__name__}: {error}", short=short)
+        if isinstance(error, AcpcError):
+            return _failed(error.code, error.reason, error.message)
+        log.error("job_step_failed", exc_info=error)
+        why = "a step of the job failed; the server's log says why"
+        return _failed("INTERNAL", "BUG", why)
 
 
 def _failed(code: str, reason: str, message: str) -> End:

@@ -4,8 +4,10 @@ DBOS is a process-wide singleton, so a process runs the jobs of one service at a
 """
 
 import logging
+import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cache, partial
@@ -72,7 +74,10 @@ class JobRunner:
     _record: Record
     _payloads: Payloads
     _metrics: Metrics
-    executor_id: str = ""  # the holder of the jobs that run here
+    # The holder of the jobs that run here.
+    executor_id: str = field(
+        default_factory=lambda: f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+    )
     runs: dict[str, JobRun] = field(default_factory=dict)  # by the ids of their jobs
     _shortages: dict[str, int] = field(default_factory=dict)
     # Guards both, and the counts of ended jobs.
@@ -82,17 +87,17 @@ class JobRunner:
     _closed: threading.Event = field(default_factory=threading.Event)
     _pause: float = FIRST_PAUSE_SECONDS
 
-    def launch(self, executor_id: str, concurrency: int) -> None:
+    def launch(self, concurrency: int) -> None:
         """Resume what this executor left unfinished, and take jobs from the queue.
 
         Raises one of ``RECORD_ERRORS``, or ImportError, when the record cannot be opened.
         """
-        JobRunner.latest, self._launched, self.executor_id = self, True, executor_id
+        JobRunner.latest, self._launched = self, True
         config = DBOSConfig(
             name=APPLICATION,
             system_database_url=self._record.url.render_as_string(hide_password=False),
             application_version=WORKFLOW_VERSION,
-            executor_id=executor_id,
+            executor_id=self.executor_id,
             serializer=DBOSPortableJSONSerializer(),
             log_level="WARNING",
             # Messages between workflows, which jobs do not send: by default it wakes 100 times.
@@ -109,10 +114,11 @@ class JobRunner:
         )
 
     def close(self) -> None:
-        """Stop taking jobs, and drop every connection."""
+        """Stop taking jobs, drop every connection, and free the threads that hold the slots."""
         if self._launched:
             self._launched = False
             DBOS.destroy()
+        self._closed.set()
 
     def run(self, kind_name: str, job_id: str, recorded: Json, stamp: str, owner: str) -> End:
         """Run a job to its end, in the calling thread.
@@ -206,10 +212,6 @@ class JobRunner:
         self.withdraw(self.ids())
         with self._changed:
             self._changed.wait_for(lambda: not self.runs, LEAVE_SECONDS)
-
-    def release(self) -> None:
-        """Let the threads go that hold the queue's slots."""
-        self._closed.set()
 
 
 def _log_as_server() -> None:

@@ -1,7 +1,6 @@
 """Submits, lists, cancels, watches and recovers jobs. A process runs one JobService at a time."""
 
 import re
-import socket
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -25,17 +24,10 @@ from acpc_server.errors import (
     only_one,
     shortage,
 )
-from acpc_server.jobs.kind import (
-    Job,
-    JobFilter,
-    JobKind,
-    JobSpec,
-    JobState,
-    Progress,
-)
-from acpc_server.jobs.lease import Hosts, Lease, LeaseTerms, StateFolder
+from acpc_server.jobs.kind import Job, JobFilter, JobKind, JobSpec, JobState, Progress
+from acpc_server.jobs.lease import Lease, LeaseTerms, StateFolder
 from acpc_server.jobs.payloads import Payloads, require_small, taken_out
-from acpc_server.jobs.record import NO_STEPS, RECORD_ERRORS, Record, Steps, first_line
+from acpc_server.jobs.record import RECORD_ERRORS, Record, Steps, first_line
 from acpc_server.jobs.runner import JobRunner, register
 from acpc_server.observe import Metrics
 
@@ -84,7 +76,7 @@ class JobService:
         self._payloads = Payloads(record)
         self._running = JobRunner(self._kinds, record, self._payloads, metrics)
         self._lease = lease = Lease(
-            hosts=Hosts(record),
+            record=record,
             running=self._running,
             terms=options.terms,
             on_queued=metrics.set_queued,
@@ -99,15 +91,14 @@ class JobService:
         state folder.
         """
         last = self._folder.claim()
-        name = f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
         try:
             self._record.open()
-            self._lease.enter(name, self._options.about)
-            self._running.launch(name, self._options.concurrency)
+            self._lease.enter(self._options.about)
+            self._running.launch(self._options.concurrency)
             if last:
                 self._lease.take_over(last)
-            self._folder.keep(name)
-            log.info("jobs_open", executor_id=name)
+            self._folder.keep(self._running.executor_id)
+            log.info("jobs_open", executor_id=self._running.executor_id)
         except (*RECORD_ERRORS, ImportError, FailedPrecondition) as error:
             self._close()
             if isinstance(error, FailedPrecondition):
@@ -125,7 +116,6 @@ class JobService:
         """Withdraw running jobs and close the record; another host or the next start continues."""
         self._running.stop()
         self._close()
-        self._running.release()
 
     def _close(self) -> None:
         self._lease.stop()
@@ -205,22 +195,22 @@ class JobService:
         """
         if is_id(name):
             return name
-        alias, found = _job_id(name), list[str]()
+        alias, newest, found = _job_id(name), name == LATEST, list[str]()
         if self._owner(alias) is not None:
             return alias
-        with self._reached():
-            if name == LATEST or _BEGINNING.fullmatch(name):
-                wanted = JobFilter(begins="" if name == LATEST else name)
-                most = 1 if name == LATEST else _MAX_CANDIDATES
+        if newest or _BEGINNING.fullmatch(name):
+            wanted, most = (
+                JobFilter(begins="" if newest else name),
+                1 if newest else _MAX_CANDIDATES,
+            )
+            with self._reached():
                 found = self._record.page([*self._kinds], wanted, offset=0, limit=most)
-        job_id = only_one(name, [f"operations/{one}" for one in found], "operations", "name")
-        if job_id is None and name == LATEST:
+        if only_one(name, [f"operations/{one}" for one in found], "operations", "name"):
+            return found[0]
+        if newest:
             raise NotFound("there is no operation yet")
-        if job_id is None:
-            short = len(name) < _FEWEST
-            hint = f"; give at least {_FEWEST} characters of its id" if short else ""
-            raise NotFound(f"no operation is named operations/{name}{hint}")
-        return job_id.removeprefix("operations/")
+        hint = f"; give at least {_FEWEST} characters of its id" if len(name) < _FEWEST else ""
+        raise NotFound(f"no operation is named operations/{name}{hint}")
 
     def get(self, name: str) -> Job:
         """Return a job, with its result if it has one; see :meth:`find` for names.
@@ -299,9 +289,7 @@ class JobService:
 
     def look(self, job_ids: Collection[str]) -> dict[str, Job | AcpcError]:
         """Return jobs by their ids, or why one cannot be read; done ones with their results."""
-        found = self._read(job_ids)
-        ended = [i for i, job in found.items() if isinstance(job, Job) and job.state.done]
-        return found | self._read(ended, results=True)
+        return self._read(job_ids, results=True)
 
     def _read(
         self, job_ids: Collection[str], *, results: bool = False
@@ -328,7 +316,7 @@ class JobService:
                     reason="NEWER_RELEASE",
                 )
                 continue
-            steps, phases = recorded.get(job_id, NO_STEPS), row.phases
+            steps, phases = recorded[job_id], row.phases
             if run is not None:
                 steps, phases = steps._replace(phase=run.phase), phases or run.phases()
             progress = _progress(row, steps, kind.count_steps(spec))

@@ -205,12 +205,12 @@ class ScoreRun:
         )
         read_as = opened.get("read_as", {})  # absent in the records of older jobs
         receipt = replace(receipt, parameters={**receipt.parameters, **read_as})
-        reference = scores.get("reference", scores["checkpoint"]) if spec.reference else None
-        verdict = score.judge(spec, dict(scores))
+        checkpoint, reference = spec.both(scores)
+        verdict = score.judge(spec, scores)
         with self._context.phase("intervals"):
             found = score.evidence_of(spec, scores, seen, self._context.check)
         result = {
-            "checkpoint": scores["checkpoint"],
+            "checkpoint": checkpoint,
             "reference": reference,
             "verdict": score.verdict_to_json(verdict),
             "evidence": to_plain(found),

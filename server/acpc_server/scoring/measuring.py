@@ -39,24 +39,16 @@ FP64_TO_FP32 = torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps
 class ShardRecord:
     """Measurements of a shard of n anchors, as the summaries need them.
 
-    Attributes:
-        draw_radius: Normalised radius R_i^(m) of every draw, float64 (n, M).
-        horizon_radius: Its mean over draws at each of the spec's horizons, float64 (n, horizons).
-        step_radius: Normalised distance after each predicted step, mean over draws, float64 (n, H).
-        motion_scale: Clean-motion scale s_i, float64 (n,).
-        history_latents: Clean history embeddings, float32 (n, h, dim); (n, h, 0) where not kept.
-        endpoint_latents: Embedding of the H-th observed future frame, float32 (n, dim) or (n, 0).
-        errors: Distances of clean predictions to the observed future, (n, H) each, as far as
-            measured: of the model (``own``), of the last observed latent (``still``), with another
-            trajectory's actions (``foreign``), and with a mistake undone, by its name.
+    ``errors`` are those of :func:`shard_errors`, (n, H) each, as far as measured. Latents have a
+    width of 0 where they are not kept.
     """
 
-    draw_radius: np.ndarray
-    horizon_radius: np.ndarray
-    step_radius: np.ndarray
-    motion_scale: np.ndarray
-    history_latents: np.ndarray
-    endpoint_latents: np.ndarray
+    draw_radius: np.ndarray  # normalised R_i^(m) of every draw, float64 (n, M)
+    horizon_radius: np.ndarray  # its mean over draws at each of the spec's horizons (n, horizons)
+    step_radius: np.ndarray  # normalised distance after each step, mean over draws, float64 (n, H)
+    motion_scale: np.ndarray  # clean-motion scale s_i, float64 (n,)
+    history_latents: np.ndarray  # of the clean history, float32 (n, h, dim)
+    endpoint_latents: np.ndarray  # of the H-th observed future frame, float32 (n, dim)
     errors: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:

@@ -82,10 +82,9 @@ def summarise_checkpoint(
     }
 
 
-def judge(spec: ScoreSpec, scores: dict[Role, dict[str, Any]]) -> Verdict:
+def judge(spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]) -> Verdict:
     """Judge the checkpoint, relative to the reference when there is one."""
-    score = scores["checkpoint"]
-    reference = scores.get("reference", score) if spec.reference is not None else None
+    score, reference = spec.both(scores)
     found = screen(
         ir_raw=score["ir_raw"],
         sr=score["sr"],
@@ -120,10 +119,7 @@ def weigh(
 def _samples(
     spec: ScoreSpec, scores: Mapping[Role, Mapping[str, Any]]
 ) -> tuple[evidence.CheckpointSample, evidence.CheckpointSample | None]:
-    """Return what the checkpoint and its reference gave; one and the same where they are one."""
-    sides = {role: _sample(spec, score) for role, score in scores.items()}
-    own = sides["checkpoint"]
-    return own, sides.get("reference", own) if spec.reference is not None else None
+    return spec.both({role: _sample(spec, score) for role, score in scores.items()})
 
 
 def evidence_of(

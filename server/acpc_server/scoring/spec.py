@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, TypeVar
 
 from acpc.contract import (
     AnchorSource,
@@ -25,6 +26,7 @@ from acpc_server.perturb import DRAW_FORMAT
 from acpc_server.scoring.fit import FIT_PARAMETERS
 
 Role = Literal["checkpoint", "reference"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,6 +64,11 @@ class ScoreSpec(AnchorJobSpec):
         if self.reference is None or self.reference.digest == self.checkpoint.digest:
             return ["checkpoint"]
         return ["checkpoint", "reference"]
+
+    def both(self, of: Mapping[Role, T]) -> tuple[T, T | None]:
+        """Return what the checkpoint and its reference have; the same where they are one."""
+        own = of["checkpoint"]
+        return own, None if self.reference is None else of.get("reference", own)
 
     def named(self, role: Role) -> CheckpointRef:
         """Return the checkpoint that plays ``role``."""

@@ -6,13 +6,14 @@ a job is cut.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from acpc.contract import DestroyedActions, DriftStudy, Identity, released_future_frames
 from jaxtyping import Float32, Int64
-from torch import Tensor
 
 from acpc_server.encoding import Bench, distinct_views
 from acpc_server.errors import FailedPrecondition, InvalidArgument
@@ -138,16 +139,21 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
 
     def __init__(self, bench: Bench, study: DriftStudy) -> None:
         super().__init__(bench, study)
-        self._weights = consistency.horizon_weights((), study.horizon)
+        h, self._weights = self._history, consistency.horizon_weights((), study.horizon)
         # The unchanged view comes last and takes part in everything.
         self._plan = replace(views_of(study), specs=(*study.shifts, Identity()))
         trajectories = bench.anchors.trajectory_ids
         self._groups = trajectory_groups(trajectories, study.groups)
+        self._actions: Callable[[range], np.ndarray]
         if study.destroyed is DestroyedActions.WINDOW:
-            self._blocks = bench.window_blocks(self._history, study.horizon)
+            blocks, steps = bench.window_blocks(h, study.horizon), h + study.horizon - 1
+            self._actions = partial(destroyed_windows, blocks, steps=steps, seed=study.seed)
         else:
-            self._blocks = bench.blocks(self._history, study.horizon)
-            self._partners = swapped_partners(trajectories, study.seed)
+            partners, ids = swapped_partners(trajectories, study.seed), bench.anchors.anchor_ids
+            given = bench.blocks(h, study.horizon), ids, partners
+            self._actions = partial(
+                destroyed_actions, *given, horizon=study.horizon, seed=study.seed
+            )
 
     @classmethod
     def needs(cls, study: DriftStudy, card: ModelCard) -> Needs:
@@ -190,12 +196,11 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
         history, observed = latents.clean[:, :h], latents.clean[:, None, h:]
         histories = torch.cat([history[:, None], latents.views], dim=1)  # (n, 1 + views, h, dim)
         blocks = torch.from_numpy(self._actions(range(start, stop)))  # (n, 4, h + H - 1, width)
-        recorded, *destroyed = (
-            self.rollout(histories, blocks[:, None, kind]) for kind in range(4)
-        )  # each (n, 1 + views, H, dim)
-        steps = consistency.step_distances(recorded[:, :1], recorded[:, 1:])  # (n, views, H)
-        acpc = consistency.acpc(steps, self._weights)  # (n, views)
-        errors = consistency.prediction_error(recorded, observed, self._weights)
+        # Each (n, 1 + views, H, dim): recorded actions, then destroyed ones.
+        rolled = [self.rollout(histories, blocks[:, None, kind]) for kind in range(4)]
+        steps = [consistency.step_distances(x[:, :1], x[:, 1:]) for x in rolled]  # (n, views, H)
+        acpc, *controls = (consistency.acpc(x, self._weights) for x in steps)  # (n, views)
+        errors = consistency.prediction_error(rolled[0], observed, self._weights)
         clean_error, perturbed_error = errors[:, :1].expand_as(acpc), errors[:, 1:]
         drift = consistency.error_drift(clean_error, perturbed_error)
         if acpc[:, -1].any():
@@ -213,12 +218,9 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
             raise RuntimeError("an error drift exceeds ACPC, against Prop. target-free-error-drift")
         measured = {
             "encoder_shift": consistency.encoder_shift(history[:, None], latents.views),
-            "acpc_one_step": steps[..., 0],
+            "acpc_one_step": steps[0][..., 0],
             "acpc": acpc,
-            **{
-                name: self._acpc(rollouts)
-                for name, rollouts in zip(CONTROLS, destroyed, strict=True)
-            },
+            **dict(zip(CONTROLS, controls, strict=True)),
             "clean_error": clean_error,
             "perturbed_error": perturbed_error,
             "drift": drift,
@@ -233,21 +235,3 @@ class DriftMeasurement(StudyMeasurement[DriftStudy]):
             **{name: values[:, :-1].flatten().numpy() for name, values in measured.items()},
         }
         return StudyTable(columns, {"identity_acpc": acpc[:, -1].numpy()})
-
-    def _acpc(self, rollouts: Tensor) -> Tensor:
-        steps = consistency.step_distances(rollouts[:, :1], rollouts[:, 1:])
-        return consistency.acpc(steps, self._weights)
-
-    def _actions(self, rows: range) -> np.ndarray:
-        study = self._study
-        if study.destroyed is DestroyedActions.WINDOW:
-            steps = self._history + study.horizon - 1
-            return destroyed_windows(self._blocks, rows, steps=steps, seed=study.seed)
-        return destroyed_actions(
-            self._blocks,
-            self._bench.anchors.anchor_ids,
-            self._partners,
-            rows,
-            horizon=study.horizon,
-            seed=study.seed,
-        )

@@ -20,14 +20,7 @@ from acpc.contract import (
 )
 from torch import Tensor
 
-from acpc_server.encoding import (
-    Bench,
-    Draw,
-    View,
-    check_predictions,
-    distinct_views,
-    draw_views,
-)
+from acpc_server.encoding import Bench, Draw, View, check_predictions, distinct_views, draw_views
 from acpc_server.errors import InvalidArgument
 from acpc_server.jobs import Json, pack, unpack
 from acpc_server.models import ModelCard
@@ -39,14 +32,10 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class StudyTable:
-    """A part of a study, or all of it.
+    """A part of a study, or all of it."""
 
-    Attributes:
-        columns: Arrays of one axis and one length, in the order of the contract.
-        arrays: What does not fit a column; the first axis grows from part to part.
-    """
-
-    columns: Arrays
+    columns: Arrays  # of one axis and one length, in the order of the contract
+    # What does not fit a column; the first axis grows from part to part.
     arrays: Arrays = field(default_factory=dict)
 
     @classmethod
@@ -78,31 +67,22 @@ S = TypeVar("S", bound=Study)
 
 @dataclass(frozen=True)
 class Needs:
-    """What a study asks of anchors, of memory and of the result.
+    """What a study asks of an anchor, of memory and of the result."""
 
-    Attributes:
-        history, horizon: Frames of history, and future frames, that an anchor must have.
-        latents: Latents of one anchor that are held at a time, about: of its views, and predicted.
-        result_bytes: Bytes an anchor adds to the result, about: columns, arrays, representations.
-        set_horizon: Future frames that a stored set must have at least for the blocks before them.
-    """
-
-    history: int
-    horizon: int
-    latents: int
-    result_bytes: int
-    set_horizon: int = 0
+    history: int  # frames
+    horizon: int  # future frames
+    latents: int  # of an anchor that are held at a time, about: of its views, and predicted
+    result_bytes: int  # that an anchor adds, about: columns, arrays, representations
+    set_horizon: int = 0  # future frames that a stored set has at least, for the blocks before them
 
 
 class StudyMeasurement(ABC, Generic[S]):
     """One study of one checkpoint on its anchors; part by part, then as a whole.
 
     What it asks of a checkpoint and of anchors is known before there are any.
-
-    Attributes:
-        repeated: Field of the study that an anchor's share of memory and of the result grows with.
     """
 
+    # The field of the study that an anchor's share of memory and of the result grows with.
     repeated = "draws"
 
     def __init__(self, bench: Bench, study: S) -> None:

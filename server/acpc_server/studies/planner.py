@@ -9,13 +9,7 @@ import torch
 from acpc.contract import CostReduction, NumericMode, PairedPlans, PlannerMoment, PlannerStudy
 from torch import Tensor
 
-from acpc_server.encoding import (
-    Bench,
-    EncodedHistories,
-    View,
-    check_predictions,
-    distinct_views,
-)
+from acpc_server.encoding import Bench, EncodedHistories, View, check_predictions, distinct_views
 from acpc_server.errors import below
 from acpc_server.interactive import RETURNS, Moment, PairedCem
 from acpc_server.models import ModelCard, Widens, check_history

@@ -20,8 +20,7 @@ from acpc_server.studies.measurement import Needs, StudyMeasurement, StudyTable
 from acpc_server.studies.spec import StudySpec
 
 JACOBIAN, DIFFERENCE = 0, 1
-Draw: TypeAlias = Callable[..., Tensor]
-"""A probe of a shape, by seed, anchor and probe."""
+Draw: TypeAlias = Callable[..., Tensor]  # a probe of a shape, by seed, anchor and probe
 
 
 class SensitivityMeasurement(StudyMeasurement[SensitivityStudy]):

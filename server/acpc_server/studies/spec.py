@@ -38,17 +38,6 @@ def goal_offset(study: PlannerStudy) -> int:
     return study.goal_offset or study.budget.horizon
 
 
-def _drawn(source: AnchorSource, study: Study) -> AnchorSource:
-    """The source with its windows, and how they are drawn, decided by the study's reading."""
-    frames = goal_offset(study) if isinstance(study, PlannerStudy) else study.horizon
-    reading = study.reading if isinstance(study, DriftStudy | PlannerStudy) else Reading.PAPER
-    released = reading is Reading.RELEASED
-    with below("dataset"):
-        return source.with_windows(
-            reading, frames, AnchorSample.EPISODES if released else AnchorSample.WINDOWS
-        )
-
-
 def _without_views(study: Mapping[str, object]) -> dict[str, object]:
     return {name: value for name, value in study.items() if name not in DRAWN}
 
@@ -61,10 +50,18 @@ class StudySpec(AnchorJobSpec):
 
     def __post_init__(self) -> None:
         """Decides what the request left to the reading."""
-        if isinstance(self.study, DriftStudy | PlannerStudy):
-            object.__setattr__(self, "study", resolved(self.study))
+        reading, study = Reading.PAPER, self.study
+        if isinstance(study, DriftStudy | PlannerStudy):
+            study = resolved(study)
+            object.__setattr__(self, "study", study)
+            reading = study.reading
         if isinstance(self.anchors, AnchorSource):
-            object.__setattr__(self, "anchors", _drawn(self.anchors, self.study))
+            frames = goal_offset(study) if isinstance(study, PlannerStudy) else study.horizon
+            released = reading is Reading.RELEASED
+            sample = AnchorSample.EPISODES if released else AnchorSample.WINDOWS
+            with below("dataset"):
+                drawn = self.anchors.with_windows(reading, frames, sample)
+            object.__setattr__(self, "anchors", drawn)
 
     def parameters(self) -> dict[str, object]:
         """The study without its views, and how the windows are drawn."""

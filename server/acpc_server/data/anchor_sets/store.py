@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from acpc.contract import AnchorSet, from_json, moment, to_json
+from acpc.contract import AnchorSet, from_json, moment, shared, to_json
 
 from acpc_server.data.anchor_sets.files import discard, folder_bytes, held, volume_space, write_text
 from acpc_server.data.anchor_sets.info import (
@@ -126,9 +126,7 @@ class AnchorStore:
             "create_time": moment(stored.info.create_time),
             "expire_time": None if expires is None else moment(expires),
         }
-        given = {**vars(stored.info), **times}
-        del given["owner"]
-        return AnchorSet(**given)
+        return AnchorSet(**shared(stored.info, AnchorSet) | times)
 
     def delete(
         self,

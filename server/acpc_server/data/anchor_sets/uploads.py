@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from acpc.contract import AnchorArray, AnchorArrays, endpoints_at, from_json, to_json
+from acpc.contract import AnchorArray, AnchorArrays, endpoints_at, from_json, shared, to_json
 from acpc.datasets import DrawnWindows
 
 from acpc_server.data.anchor_sets.files import discard, sync_folder, write_text
@@ -36,8 +36,7 @@ DONE, DATA = "done", "set"
 SHAPES = ("frames.shape", "action_blocks.shape", "endpoint_states.shape", "labels.shape")
 # Fast: frames of simulators shrink a lot at any level.
 ZLIB_LEVEL = 1
-MAX_SMALL_BYTES = 2**28
-"""All arrays of a set but its frames, 256 MiB: a score holds them in memory."""
+MAX_SMALL_BYTES = 2**28  # all arrays of a set but its frames, 256 MiB: a score holds them in memory
 
 
 @dataclass(eq=False)
@@ -95,10 +94,16 @@ class AnchorUpload:
                 f"{len(shard)} anchors, but {left} are left of the header's {self._header.anchors}",
             )
         layout, packed = layout_of(shard, own_trajectories), packed or {}
-        if self._layout is None:
-            self._check_small(shard)
-        else:
+        if self._layout is not None:
             _check_layout(layout, self._layout)
+        each = sum(array.nbytes for array in shard.small.values()) // len(shard)
+        whole = (each + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
+        if whole > MAX_SMALL_BYTES:
+            raise ResourceExhausted(
+                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
+                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
+                reason="ANCHOR_SET_TOO_LARGE",
+            )
         try:
             self._reserve(shard_bytes(shard, packed))
             write_shard(self._data, self.next_offset, shard, packed, layout)
@@ -108,16 +113,6 @@ class AnchorUpload:
         self._layout = layout
         self.next_offset += len(shard)
         self.appended += len(shard)
-
-    def _check_small(self, shard: AnchorArrays) -> None:
-        one = sum(array.nbytes for array in shard.small.values()) // len(shard)
-        whole = (one + DIGEST_BYTES * (1 + len(shard.extras))) * self._header.anchors
-        if whole > MAX_SMALL_BYTES:
-            raise ResourceExhausted(
-                f"{self._header.anchors} anchors have {whole} bytes of actions and states; at most "
-                f"{MAX_SMALL_BYTES} are kept, so upload fewer anchors",
-                reason="ANCHOR_SET_TOO_LARGE",
-            )
 
     def restart(self) -> None:
         """Forget the shards that have arrived."""
@@ -145,7 +140,19 @@ class AnchorUpload:
         except FailedPrecondition:  # damaged on the disk
             self.restart()
             raise
-        info = self._info(layout, size, windows)
+        (height, width), block_width, state_width, _, _, extras = layout
+        info = SetInfo(  # but for its digests
+            **shared(header, SetInfo),
+            digest="",
+            height=height,
+            width=width,
+            action_block_dim=block_width,
+            state_dim=state_width,
+            size_bytes=size,
+            create_time=time.time(),
+            extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
+            windows=windows,
+        )
         whole = StoredAnchors(self._data, info)
         digest = whole.digest
         if header.expected_digest not in ("", digest):
@@ -159,27 +166,6 @@ class AnchorUpload:
         write_text(self._data / INFO, to_json(info))
         write_text(self._done, digest)
         return self._publish(digest)
-
-    def _info(self, layout: Layout, size: int, windows: int | None) -> SetInfo:
-        """Return what the set is, but for its digests."""
-        header, ((height, width), block_width, state_width, _, _, extras) = self._header, layout
-        return SetInfo(
-            digest="",
-            anchors=header.anchors,
-            history=header.history,
-            horizon=header.horizon,
-            height=height,
-            width=width,
-            action_block_dim=block_width,
-            state_dim=state_width,
-            size_bytes=size,
-            create_time=time.time(),
-            description=header.description,
-            source=header.source,
-            extras=tuple(AnchorArray(name, dtype, tuple(x), "") for name, dtype, x in extras),
-            owner=header.owner,
-            windows=windows,
-        )
 
     def _publish(self, digest: str) -> SetInfo:
         target = self._sets / digest
