@@ -185,9 +185,9 @@ class DeviceGraphs:
         Raises RuntimeError: ``work`` cannot be captured.
         """
         graph = torch.cuda.CUDAGraph()
-        # Other threads, which draw views and pin memory, go on meanwhile.
-        captured = torch.cuda.graph(graph, capture_error_mode="thread_local")
-        with torch.cuda.device(self._device), captured:
+        # Its stream is made on the current device. Other threads, which draw and pin, go on.
+        mode = "thread_local"
+        with torch.cuda.device(self._device), torch.cuda.graph(graph, capture_error_mode=mode):
             out = work()
         return graph.replay, out
 

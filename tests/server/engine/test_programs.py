@@ -4,7 +4,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -317,6 +319,26 @@ def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
         torch.testing.assert_close(answer, a @ b)
     inputs[0][0].zero_()
     torch.testing.assert_close(fast(*inputs[1]), answers[1])
+
+
+def test_a_capture_has_a_stream_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch makes it on the current one, and what runs on another would be in no graph."""
+    current, streams = [0], list[int]()
+
+    @contextmanager
+    def device(given: torch.device) -> Iterator[None]:
+        current.append(given.index)
+        yield
+        current.pop()
+
+    def graph(*_: object, **__: object) -> AbstractContextManager[None]:
+        streams.append(current[-1])
+        return nullcontext()
+
+    for name, stub in {"device": device, "graph": graph, "CUDAGraph": Mock}.items():
+        monkeypatch.setattr(torch.cuda, name, stub)
+    DeviceGraphs(torch.device("cuda", 1)).record(lambda: torch.zeros(1))
+    assert streams == [1]
 
 
 @pytest.mark.parametrize("rows", [2, 20])
