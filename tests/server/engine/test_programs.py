@@ -264,10 +264,11 @@ def test_a_jobs_calls_are_captured_and_keep_their_bits(model: FrozenJepa) -> Non
     assert torch.equal(found, rollout(model, histories, blocks))
 
 
-def test_bfloat16_may_differ_by_its_rounding_and_float64_has_no_graphs() -> None:
+@pytest.mark.parametrize("mode", [NumericMode.BF16, NumericMode.TF32])
+def test_a_mode_may_differ_by_its_rounding_and_float64_has_no_graphs(mode: NumericMode) -> None:
     device = Graphed(lambda x: x * (1 + 1e-3))
     for _ in range(AFTER + 1):
-        device.ask(mode=NumericMode.BF16)
+        device.ask(mode=mode)
         assert device.ask(mode=NumericMode.FP64)
     assert (device.captured, device.value("acpc_graphs")) == (1, 1)
 
