@@ -4,7 +4,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from unittest.mock import Mock
 
@@ -322,24 +322,37 @@ def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
     torch.testing.assert_close(fast(*inputs[1]), answers[1])
 
 
-def test_a_capture_has_a_stream_of_its_own_device(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Torch makes it on the current one, and what runs on another would be in no graph."""
-    current, streams = [0], list[int]()
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_capture_has_a_stream_of_its_own_device_and_leaves_it(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """As torch does it: made on the current device, and not left where a capture cannot end."""
+    devices, streams, made = [0], ["own"], list[int]()
 
     @contextmanager
     def device(given: torch.device) -> Iterator[None]:
-        current.append(given.index)
+        devices.append(given.index)
         yield
-        current.pop()
+        devices.pop()
 
-    def graph(*_: object, **__: object) -> AbstractContextManager[None]:
-        streams.append(current[-1])
-        return nullcontext()
+    class Graph:
+        def __init__(self, *_: object, **__: object) -> None:
+            made.append(devices[-1])
 
-    for name, stub in {"device": device, "graph": graph, "CUDAGraph": Mock}.items():
+        def __enter__(self) -> None:
+            streams.append("graph")
+
+        def __exit__(self, *_: object) -> None:
+            if fails:
+                raise RuntimeError("operation failed due to a previous error during capture")
+            streams.append("own")
+
+    stubs = {"device": device, "graph": Graph, "CUDAGraph": Mock, "set_stream": streams.append}
+    for name, stub in {**stubs, "current_stream": lambda _: streams[-1]}.items():
         monkeypatch.setattr(torch.cuda, name, stub)
-    DeviceGraphs(torch.device("cuda", 1)).record(lambda: torch.zeros(1))
-    assert streams == [1]
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        DeviceGraphs(torch.device("cuda", 1)).record(lambda: torch.zeros(1))
+    assert (made, streams[-1]) == ([1], "own")
 
 
 @pytest.mark.parametrize("rows", [2, 20])
