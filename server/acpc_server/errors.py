@@ -61,7 +61,7 @@ _SHORT_OF = frozenset(
 _SHORTAGE = re.compile(
     r"can't allocate memory|not enough memory|cannot allocate memory|std::bad_alloc"
     r"|could not create a (primitive|memory)|can't (start|create) new thread"
-    r"|resource temporarily unavailable",
+    r"|resource temporarily unavailable|out of memory",
     re.IGNORECASE,
 )
 _OF_OTHERS = re.compile("new thread|temporarily unavailable", re.IGNORECASE)

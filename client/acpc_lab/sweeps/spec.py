@@ -242,9 +242,9 @@ def _evidence(value: object) -> EvidenceOptions:
     return record(EvidenceOptions, value)
 
 
-def _halflife(value: Mapping[str, Any]) -> int | None:
+def _halflife(value: object) -> int | None:
     """Reads what stands beside the options of the evidence."""
-    given = value.get("error_halflife")
+    given = value.get("error_halflife") if isinstance(value, Mapping) else None
     halflife = ERROR_HALFLIFE if given is None else given
     if halflife is not False and (type(halflife) is not int or halflife < 1):
         raise found(halflife, "a whole number from 1", "error_halflife")

@@ -184,11 +184,14 @@ class DeviceGraphs:
 
         Raises RuntimeError: ``work`` cannot be captured.
         """
-        graph = torch.cuda.CUDAGraph()
-        # Other threads, which draw views and pin memory, go on meanwhile.
-        captured = torch.cuda.graph(graph, capture_error_mode="thread_local")
-        with torch.cuda.device(self._device), captured:
-            out = work()
+        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self._device)
+        # Its stream is made on the current device. Other threads, which draw and pin, go on.
+        mode = "thread_local"
+        try:
+            with torch.cuda.device(self._device), torch.cuda.graph(graph, capture_error_mode=mode):
+                out = work()
+        finally:  # torch goes on with the graph's, beside what others draw, where a capture fails
+            torch.cuda.set_stream(before)
         return graph.replay, out
 
 

@@ -168,6 +168,8 @@ def certify_captured(
         read = ask(len(opened.views), torch.cat(known))
         return None if read is None else (opened, *read[1:])
     encoder, sources, goal = opened.encoder, opened.sources, torch.zeros(0, opened.card.latent_dim)
+    if sources.proprio is not None:  # which is added to what is encoded
+        return None
     if not opened.goal_is_frame:
         goal = torch.from_numpy(opened.request.goal)[None]
     views, read = len(sources.views), None

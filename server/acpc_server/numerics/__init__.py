@@ -26,6 +26,7 @@ from acpc_server.numerics.pixels import (
     IMAGENET_MEAN,
     IMAGENET_STD,
     PIECE_BYTES,
+    filled,
     input_size,
     per_channel,
     to_model_input,

@@ -22,13 +22,18 @@ PIECE_BYTES = 2**25
 
 
 def per_channel(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
-    """Return a number for each channel, typed and placed as ``like``, not to be written to.
+    """Return a constant for each channel, typed and placed as ``like``, not to be written to.
 
     Nothing waits for a device, but for the first of them.
     """
     if type(like) is Tensor:
         return _kept(tuple(values), like.dtype, like.device)
-    out = like.new_empty(3, 1, 1)  # of a trace, which it must not outlive
+    return filled(values, like)  # of a trace, which it must not outlive
+
+
+def filled(values: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
+    """Return :func:`per_channel` of numbers that are seldom the same: as arguments of kernels."""
+    out = like.new_empty(3, 1, 1)
     for place, value in zip(out, values, strict=True):
         place.fill_(value)
     return out

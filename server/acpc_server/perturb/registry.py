@@ -19,7 +19,7 @@ from pydantic import ValidationError
 from torch import Tensor
 
 from acpc_server.errors import FailedPrecondition, InvalidArgument, below
-from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, per_channel
+from acpc_server.numerics import IMAGENET_MEAN, IMAGENET_STD, filled
 from acpc_server.perturb.draws import Draws
 
 ENTRY_POINT_GROUP = "acpc.perturbations"
@@ -130,7 +130,7 @@ def built_in(
 def coloured(rgb: Sequence[float], like: Tensor) -> Float[Tensor, "3 1 1"]:
     """A colour, of parts in [0, 1], as model input."""
     parts = zip(rgb, IMAGENET_MEAN, IMAGENET_STD, strict=True)
-    return per_channel([(part - mean) / std for part, mean, std in parts], like)
+    return filled([(part - mean) / std for part, mean, std in parts], like)
 
 
 def resolve(spec: VisualChange) -> tuple[Perturbation, Any]:

@@ -181,9 +181,11 @@ def _received(
                         reason="UPLOAD_OFFSET",
                     )
                 with below("shard"):
-                    anchors, packed = read_shard(shard, header, upload.next_offset)
                     own = not shard.HasField("trajectory_ids")
-                    upload.append(anchors, packed, own_trajectories=own)
+                    # No name holds its arrays, which would then stay until the next one comes.
+                    upload.append(
+                        *read_shard(shard, header, upload.next_offset), own_trajectories=own
+                    )
             offset, info = upload.next_offset, None
             if offset == header.anchors or not header.request_id:
                 info = upload.finish()

@@ -21,7 +21,7 @@ from acpc.contract import (
     Thresholds,
     UntilDecided,
 )
-from acpc_lab.sweeps import Sweep, SweepFileError, example
+from acpc_lab.sweeps import Sweep, SweepFileError, example, read_spec
 from acpc_lab.sweeps.spec import SweepSpec
 from sweep_plans import planned
 
@@ -287,3 +287,10 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     (tmp_path / "bytes.yaml").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(SweepFileError, match=r"is no YAML|is not UTF-8"):
         Sweep.load(tmp_path / "bytes.yaml")
+
+
+def test_plain_values_may_hold_the_records_themselves(tmp_path: Path) -> None:
+    anchors, sure = {"dataset": "a.h5", "task": "t"}, EvidenceOptions(0.9)
+    given = {"anchors": anchors, "checkpoints": ["a"], "shifts": ["blur:5"], "evidence": sure}
+    spec = read_spec({**given, "thresholds": Thresholds(0.2)}, "records", tmp_path)
+    assert (spec.evidence, spec.error_halflife, spec.thresholds.ir) == (sure, 100, 0.2)

@@ -281,6 +281,7 @@ def test_equal_rows_of_a_rollout_share_the_first_ones_answer(owned: OwnedDevice)
         (RuntimeError("could not create a primitive"), True),
         (RuntimeError("std::bad_alloc"), True),
         (ValueError("not enough memory"), False),
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"), True),
         (RuntimeError("shapes differ"), False),
     ],
 )

@@ -4,7 +4,9 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -262,10 +264,11 @@ def test_a_jobs_calls_are_captured_and_keep_their_bits(model: FrozenJepa) -> Non
     assert torch.equal(found, rollout(model, histories, blocks))
 
 
-def test_bfloat16_may_differ_by_its_rounding_and_float64_has_no_graphs() -> None:
+@pytest.mark.parametrize("mode", [NumericMode.BF16, NumericMode.TF32])
+def test_a_mode_may_differ_by_its_rounding_and_float64_has_no_graphs(mode: NumericMode) -> None:
     device = Graphed(lambda x: x * (1 + 1e-3))
     for _ in range(AFTER + 1):
-        device.ask(mode=NumericMode.BF16)
+        device.ask(mode=mode)
         assert device.ask(mode=NumericMode.FP64)
     assert (device.captured, device.value("acpc_graphs")) == (1, 1)
 
@@ -317,6 +320,39 @@ def test_answers_belong_to_their_own_inputs_and_to_nobody_else() -> None:
         torch.testing.assert_close(answer, a @ b)
     inputs[0][0].zero_()
     torch.testing.assert_close(fast(*inputs[1]), answers[1])
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_capture_has_a_stream_of_its_own_device_and_leaves_it(
+    monkeypatch: pytest.MonkeyPatch, fails: bool
+) -> None:
+    """As torch does it: made on the current device, and not left where a capture cannot end."""
+    devices, streams, made = [0], ["own"], list[int]()
+
+    @contextmanager
+    def device(given: torch.device) -> Iterator[None]:
+        devices.append(given.index)
+        yield
+        devices.pop()
+
+    class Graph:
+        def __init__(self, *_: object, **__: object) -> None:
+            made.append(devices[-1])
+
+        def __enter__(self) -> None:
+            streams.append("graph")
+
+        def __exit__(self, *_: object) -> None:
+            if fails:
+                raise RuntimeError("operation failed due to a previous error during capture")
+            streams.append("own")
+
+    stubs = {"device": device, "graph": Graph, "CUDAGraph": Mock, "set_stream": streams.append}
+    for name, stub in {**stubs, "current_stream": lambda _: streams[-1]}.items():
+        monkeypatch.setattr(torch.cuda, name, stub)
+    with pytest.raises(RuntimeError) if fails else nullcontext():
+        DeviceGraphs(torch.device("cuda", 1)).record(lambda: torch.zeros(1))
+    assert (made, streams[-1]) == ([1], "own")
 
 
 @pytest.mark.parametrize("rows", [2, 20])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from acpc.contract import (
+    Distractor,
     Perturbation,
     Registered,
     from_plain,
@@ -163,3 +164,17 @@ def test_severity_grows_with_strength(text: str, severity: float) -> None:
 def test_severity_of_a_plug_in_is_its_parameter_of_that_name() -> None:
     assert Registered(name="fog", parameters={"severity": 3.0}).severity == 3.0
     assert Registered(name="fog").severity == 0.0
+
+
+def test_a_colour_of_each_view_is_no_copy_to_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a tensor of the host is, for which a GPU is waited for. Constants are sent once."""
+    made, tensor = list[object](), torch.tensor
+
+    def counted(*given: object, **how: object) -> torch.Tensor:
+        made.append(given)
+        return tensor(*given, **how)
+
+    monkeypatch.setattr(torch, "tensor", counted)
+    for draw in range(3):
+        perturb_frames(FRAMES, Distractor(0.3, 0.1), **(KEY | {"draw": draw}))
+    assert not made

@@ -1,7 +1,9 @@
 """Calls that fall silent, leave, or give no name hold nothing for ever."""
 
+import gc
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import grpc
 import numpy as np
 import pytest
 import wire
+from acpc.contract import AnchorArrays
 from acpc.datasets.hdf5 import Hdf5Column
 from acpc.v1 import anchor_service_pb2 as pb
 from acpc.v1 import anchor_service_pb2_grpc as pb_grpc
@@ -31,11 +34,16 @@ def metrics() -> Metrics:
 
 
 @pytest.fixture
-def stub(tmp_path: Path, metrics: Metrics) -> Iterator[pb_grpc.AnchorServiceStub]:
+def idle() -> float:
+    return IDLE
+
+
+@pytest.fixture
+def stub(tmp_path: Path, metrics: Metrics, idle: float) -> Iterator[pb_grpc.AnchorServiceStub]:
     write_public_dataset(tmp_path / "a.h5", public_columns())
     store = AnchorStore(tmp_path / "anchors", LIMITS, metrics)
     datasets = DatasetStore(tmp_path)
-    servicer = AnchorServicer(store, datasets, lambda digest: False, idle_seconds=IDLE)
+    servicer = AnchorServicer(store, datasets, lambda digest: False, idle_seconds=idle)
     service = pb.DESCRIPTOR.services_by_name["AnchorService"]
     with (
         served(
@@ -64,6 +72,27 @@ def test_silence_ends_a_stream_and_lets_go_of_its_upload(
     rest = [anchor_wire.header("quiet")]
     rest += [anchor_wire.shard(s, s + 4) for s in range(4 if sent == 2 else 0, 12, 4)]
     assert stub.UploadAnchors(iter(rest)).anchor_set.anchors == 12
+
+
+@pytest.mark.parametrize("idle", [GENEROUS_SECONDS])
+def test_an_upload_that_waits_for_its_next_shard_holds_none(
+    stub: pb_grpc.AnchorServiceStub,
+) -> None:
+    def shards() -> list[AnchorArrays]:
+        return [x for x in gc.get_objects() if isinstance(x, AnchorArrays)]
+
+    def stored() -> bool:
+        with suppress(grpc.RpcError):  # it has not begun
+            return stub.GetUpload(pb.GetUploadRequest(request_id="slow")).next_offset == 4
+        return False
+
+    done, before = threading.Event(), shards()
+    messages = silent_after([anchor_wire.header("slow"), anchor_wire.shard()], done)
+    upload = stub.UploadAnchors.future(messages)
+    wait_until(stored)
+    wait_until(lambda: len(shards()) == len(before), seconds=GENEROUS_SECONDS / 4)  # not its end
+    done.set()
+    upload.cancel()
 
 
 def test_an_upload_without_a_name_is_one_stream(
