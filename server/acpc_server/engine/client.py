@@ -279,10 +279,11 @@ class DeviceClient:
         compute: Callable[..., Tensor],
         there: Sequence[Tensor],
         *sent: Tensor,
+        chosen: int = 0,
     ) -> Tensor | None:
         """Compute ``compute(model, *there, *sent)`` as :meth:`DeviceOwner.captured` does."""
         call = DeviceCall("certify", mode, 0.0, context)
-        return self.owner.captured(model, call, what, compute, there, *sent)
+        return self.owner.captured(model, call, what, compute, there, *sent, chosen=chosen)
 
     def rollout_tangent(
         self,

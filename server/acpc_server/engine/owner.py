@@ -186,18 +186,20 @@ class DeviceOwner:
         compute: Callable[..., Tensor],
         there: Sequence[Tensor],
         *sent: Tensor,
+        chosen: int = 0,
     ) -> Tensor | None:
         """Compute ``compute(model, *inputs)`` of a request by one graph, or eagerly at first.
 
         Inputs are ``there``, or float32 tensors of the host, which are ``sent`` in one copy;
-        ``what`` names the computation beside the call. None where memory is short.
+        ``what`` names the computation beside the call, ``chosen`` is as in :meth:`Graphs.compute`.
+        None where memory is short.
         """
         self._modes.require(call.mode)
         placed = partial(compute, self.for_mode(model, call.mode))
         try:
             with arithmetic(call.mode, self._device):
                 inputs = *there, *to_device(self._device, torch.float32, *sent)
-                return self._by_graph(model, call, placed, *inputs, what=what)
+                return self._by_graph(model, call, placed, *inputs, what=what, chosen=chosen)
         except (torch.OutOfMemoryError, MemoryError, RuntimeError) as error:
             if not isinstance(error, torch.OutOfMemoryError) and shortage(error) is None:
                 raise
@@ -221,10 +223,11 @@ class DeviceOwner:
         compute: Callable[..., Tensor],
         *inputs: Tensor,
         what: Hashable = None,
+        chosen: int = 0,
     ) -> Tensor:
         context, named = call.context, (call.primitive, model.card.digest, what)
         job = context.priority is not Priority.INTERACTIVE
-        found = self.graphs.compute(compute, named, call.mode, *inputs, exact=job)
+        found = self.graphs.compute(compute, named, call.mode, *inputs, exact=job, chosen=chosen)
         if not job:
             context.program = GRAPH if self.graphs.replayed else context.program or ""
         return found

@@ -114,9 +114,8 @@ class PoolProgram(NamedTuple):
 
         Latents of history, views and goal, float32 (n, dim); clean costs, (J,); other numbers.
         """
-        tables, others = 6, 4 + (self.elites > 0) + (self.kept > 0)
-        v, j, n = self.views, self.candidates, (1 + self.views) * self.history + 1
-        rest = [j, *[v * j] * tables, *[v] * others]
+        tables, v, j = 6, self.views, self.candidates
+        n, rest = (1 + v) * self.history + 1, [j, *[v * j] * tables, *[v] * self._choices]
         largest, joined, costs, *each = torch.split(found, [1, len(found) - 1 - sum(rest), *rest])
         if not math.isfinite(float(largest)):
             return None
@@ -124,6 +123,15 @@ class PoolProgram(NamedTuple):
         shaped = [x.view(v, j) for x in each[:tables]]
         numbers = ViewNumbers._make([*shaped, *each[tables : tables + 4], elite, kept])
         return joined.float().view(n, -1), costs, numbers
+
+    @property
+    def chosen(self) -> int:
+        """Count the last numbers of an answer, which follow from what is chosen."""
+        return self.views * self._choices
+
+    @property
+    def _choices(self) -> int:
+        return 4 + (self.elites > 0) + (self.kept > 0)
 
     def _split(self, joined: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Latents of the history (h, dim), its views (views, h, dim), and the goal (1, dim)."""
@@ -160,7 +168,7 @@ def certify_captured(
         program = PoolProgram.of(moment, views, count, horizon)
         compute = program.from_frames if there else program.from_latents
         asked = moment.model, moment.mode, context, program, compute
-        found = engine.captured(*asked, there, sent, moment.past, pool)
+        found = engine.captured(*asked, there, sent, moment.past, pool, chosen=program.chosen)
         return None if found is None else program.read(found)
 
     if isinstance(opened, EncodedMoment):

@@ -110,7 +110,8 @@ class SelfAttention(nn.Module):
         self, tokens: Float[Tensor, "n t width"], queries: int
     ) -> Float[Tensor, "n queries width"]:
         """Mix all tokens for each of the first ``queries``, before ``o_proj``."""
-        weight, bias = (self.weight, self.bias) if self.weight is not None else self._joined()
+        frozen = self.weight is not None and not self.training
+        weight, bias = (self.weight, self.bias) if frozen else self._joined()
         width = weight.shape[1]
         if queries == tokens.shape[1]:
             mapped = F.linear(tokens, weight, bias).chunk(3, dim=-1)

@@ -241,6 +241,13 @@ def test_a_jobs_graph_is_captured_sooner_and_serves_only_with_equal_bits() -> No
     assert (device.captured, device.replayed) == (1, 1)
 
 
+def test_what_a_tie_may_turn_is_not_compared() -> None:
+    device = Graphed(lambda x: x + torch.tensor([0.0, 0.0, 1.0]))
+    for _ in range(AFTER + 1):
+        device.graphs.compute(lambda x: x.clone(), "digest", FP32, torch.ones(3), chosen=1)
+    assert device.value("acpc_graphs") == 1
+
+
 def test_infinite_margins_are_compared_as_they_are() -> None:
     device, rows = Graphed(), torch.tensor([1.0, math.inf, -math.inf])
     for _ in range(AFTER + 1):

@@ -1,5 +1,6 @@
 """Loaded checkpoints against the float64 forward."""
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 
@@ -167,3 +168,16 @@ def test_paper_size(tmp_path: Path) -> None:
     blocks = torch.randn(1, 2, 10, generator=generator)
     wanted = rolled(state, config, latent[None], blocks)
     assert relative_error(rollout(model, latent[None], blocks), wanted) <= 1e-5
+
+
+def test_a_copy_of_a_frozen_network_trains(tmp_path: Path) -> None:
+    """Its joined maps of attention serve as long as it is frozen."""
+    model, _ = load_pair(tmp_path, public_config())
+    frozen, frames = model.network, torch.randn(2, 3, 28, 28)
+    trained = copy.deepcopy(frozen).train().requires_grad_(True)
+    attention = trained.encoder.layers[0].attention
+    trained.encoder(frames).sum().backward()
+    assert float(attention.q_proj.weight.grad.abs().sum()) > 0
+    with torch.no_grad():
+        attention.v_proj.weight.add_(1.0)
+        assert not torch.allclose(trained.encoder(frames), frozen.encoder(frames))
