@@ -151,7 +151,11 @@ class DeviceClient:
         """
         cheap = context.priority is Priority.INTERACTIVE and work <= IN_PLACE_WORK
         if cheap or self.device.type != "cpu" or isinstance(context, DeviceContext):
-            yield context.check
+            try:
+                yield context.check
+            except torch.OutOfMemoryError:
+                self.owner.graphs.crowd = True
+                raise
         else:  # on one thread, or the device's would wait for each other's
             line = nullcontext() if context.priority is Priority.JOB else self._drawing
             with line, own_threads(1):

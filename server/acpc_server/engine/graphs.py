@@ -49,6 +49,10 @@ class Graphs:
     """Graphs by shape; for the device's thread only.
 
     ``make`` captures a computation for inputs; it is None where the device has no graphs.
+
+    Attributes:
+        replayed: Whether a graph gave the last answer.
+        crowd: Whether another thread found no memory, of which they hold some; it may say so.
     """
 
     def __init__(
@@ -61,7 +65,7 @@ class Graphs:
         self._metrics = metrics
         self._shapes: OrderedDict[Hashable, _Shape] = OrderedDict()
         self.wanted = self._make is not None
-        self.replayed = False  # whether a graph gave the last answer
+        self.replayed = self.crowd = False
 
     def compute(
         self,
@@ -78,6 +82,8 @@ class Graphs:
         ``chosen`` numbers follow from a choice, which a tie may turn: they are not compared.
         """
         self.replayed = False
+        if self.crowd:
+            self.drop()
         if self._make is None or mode is NumericMode.FP64:
             return to_host(eager(*inputs))
         key = (what, mode, exact, *((tuple(x.shape), x.dtype) for x in inputs))
@@ -113,6 +119,7 @@ class Graphs:
     def drop(self) -> None:
         """Let go of every graph, and of its memory; shapes that come often are captured again."""
         self._shapes.clear()
+        self.crowd = False
         self._metrics.graphs.set(0)
 
     def _judge(self, shape: _Shape, found: Tensor, wanted: Tensor, allowed: float) -> None:

@@ -211,6 +211,19 @@ def test_where_memory_runs_out_graphs_give_theirs_back_and_come_again(model: Fro
         engine.close()
 
 
+def test_a_thread_that_cannot_draw_has_the_graphs_give_theirs_back() -> None:
+    device = Graphed()
+    engine = DeviceClient(CPU, device.metrics)
+    engine.owner.graphs = device.graphs
+    try:
+        assert all(device.ask() for _ in range(AFTER + 1))
+        with pytest.raises(torch.OutOfMemoryError), engine.drawing(0.0, DeviceContext()):
+            raise torch.OutOfMemoryError
+        assert device.ask() and device.value("acpc_graphs") == 0
+    finally:
+        engine.close()
+
+
 def broken(_: Tensor) -> Tensor:
     raise RuntimeError("a kernel that cannot")
 
