@@ -26,8 +26,9 @@ from acpc_server.engine.accelerator import (
 from acpc_server.observe import Metrics
 
 log = structlog.get_logger("acpc.engine")
-# Calls of a shape before it is captured; a job sends fewer, and a capture costs it two of them.
-AFTER, AFTER_OF_JOB = 8, 2
+# Calls of a shape before it is captured. Of a job's more: a capture takes a few tenths of a second,
+# in which nothing else is computed, and saves it some 10 ms a call.
+AFTER, AFTER_OF_JOB = 8, 32
 # A graph holds memory of the device, and the weights that it reads.
 MAX_GRAPHS = 16
 # Shapes whose calls are counted.

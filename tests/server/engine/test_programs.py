@@ -244,7 +244,7 @@ def test_a_graph_that_differs_or_raises_never_serves(lie: Lie, reason: str) -> N
     assert device.value("acpc_graphs") == 0
 
 
-def test_a_jobs_graph_is_captured_sooner_and_serves_only_with_equal_bits() -> None:
+def test_a_jobs_graph_is_captured_later_and_serves_only_with_equal_bits() -> None:
     """So that a job's bytes are those of its first run, when nothing was captured."""
     device = Graphed()
     assert all(device.ask(exact=True) for _ in range(AFTER_OF_JOB + 3))
