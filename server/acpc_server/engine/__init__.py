@@ -11,7 +11,7 @@ from acpc_server.engine.accelerator import (
 from acpc_server.engine.arithmetic import equal_rows, first_equal, latent_dtype, require_mode
 from acpc_server.engine.caches import CachedCheckpoint, CheckpointCache
 from acpc_server.engine.client import DeviceClient
-from acpc_server.engine.owner import DeviceContext
+from acpc_server.engine.owner import DeviceCall, DeviceContext
 from acpc_server.engine.programs import StepPrograms, private_folder
 from acpc_server.engine.self_test import require_device, self_test
 from acpc_server.engine.sizes import (

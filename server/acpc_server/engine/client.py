@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 import threading
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -267,27 +267,6 @@ class DeviceClient:
             runs = zip(rows.chunk(len(pools)), firsts, strict=True)
             rows = torch.cat([run if first is None else run[:, first] for run, first in runs])
         return rows
-
-    def captures(self, model: FrozenWorldModel, mode: NumericMode, context: RequestContext) -> bool:
-        """Whether :meth:`captured` computes for a request, which is in the device's thread then."""
-        call = DeviceCall("certify", mode, 0.0, context)
-        placed = isinstance(context, DeviceContext) and mode is not NumericMode.FP64
-        return placed and self.owner.captures(model, call)
-
-    def captured(
-        self,
-        model: FrozenWorldModel,
-        mode: NumericMode,
-        context: RequestContext,
-        what: Hashable,
-        compute: Callable[..., Tensor],
-        there: Sequence[Tensor],
-        *sent: Tensor,
-        chosen: int = 0,
-    ) -> Tensor | None:
-        """Compute ``compute(model, *there, *sent)`` as :meth:`DeviceOwner.captured` does."""
-        call = DeviceCall("certify", mode, 0.0, context)
-        return self.owner.captured(model, call, what, compute, there, *sent, chosen=chosen)
 
     def rollout_tangent(
         self,

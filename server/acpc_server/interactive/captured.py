@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-from acpc.contract import ApplyTo
+from acpc.contract import ApplyTo, NumericMode
 from jaxtyping import Bool, Float, Float64
 from torch import Tensor
 
-from acpc_server.engine import pool_rows_per_call
+from acpc_server.engine import DeviceCall, DeviceContext, pool_rows_per_call
 from acpc_server.interactive.certificates import ViewNumbers, view_numbers
 from acpc_server.interactive.moment import EncodedMoment, Moment
 from acpc_server.interactive.pieces import Measures
@@ -140,12 +140,6 @@ class PoolProgram(NamedTuple):
         return clean, views.view(v, h, -1), goal
 
 
-def may_capture(moment: Moment, context: RequestContext) -> bool:
-    """Whether a moment's pool may be one computation, and the device would capture it."""
-    ordinary = moment.temperature is None and moment.apply_to is ApplyTo.HISTORY
-    return ordinary and moment.engine.captures(moment.model, moment.mode, context)
-
-
 def certify_captured(
     opened: Moment | EncodedMoment,
     pool: Float[Tensor, "candidates horizon block_width"],
@@ -156,35 +150,40 @@ def certify_captured(
     None where it has to be done in pieces, whatever the reason; raises what that does.
     """
     moment = opened if isinstance(opened, Moment) else opened.asked
-    engine = moment.engine
+    model, owner, (count, horizon) = moment.model, moment.engine.owner, pool.shape[:2]
+    call = DeviceCall("certify", moment.mode, 0.0, context)
+    placed = isinstance(context, DeviceContext) and moment.mode is not NumericMode.FP64
+    ordinary = moment.temperature is None and moment.apply_to is ApplyTo.HISTORY
+    if not (placed and ordinary and owner.captures(model, call)):
+        return None
+    views = len(opened.sources.views if isinstance(opened, Moment) else opened.views)
+    if (1 + views) * count > pool_rows_per_call(moment.engine.device.type, moment.card, horizon):
+        return None
+    program = PoolProgram.of(moment, views, count, horizon)
 
     def ask(
-        views: int, sent: Tensor, there: Sequence[Tensor] = ()
+        sent: Tensor, there: Sequence[Tensor] = ()
     ) -> tuple[Tensor, Tensor, ViewNumbers] | None:
         """From latents that are ``sent``, or from frames that are ``there`` and a goal's latent."""
-        (count, horizon), device = pool.shape[:2], engine.device.type
-        if (1 + views) * count > pool_rows_per_call(device, moment.card, horizon):
-            return None
-        program = PoolProgram.of(moment, views, count, horizon)
         compute = program.from_frames if there else program.from_latents
-        asked = moment.model, moment.mode, context, program, compute
-        found = engine.captured(*asked, there, sent, moment.past, pool, chosen=program.chosen)
+        inputs = there, sent, moment.past, pool
+        found = owner.captured(model, call, program, compute, *inputs, chosen=program.chosen)
         return None if found is None else program.read(found)
 
     if isinstance(opened, EncodedMoment):
         known = opened.clean, opened.views.flatten(0, 1), opened.goal[None]
-        read = ask(len(opened.views), torch.cat(known))
+        read = ask(torch.cat(known))
         return None if read is None else (opened, *read[1:])
     encoder, sources, goal = opened.encoder, opened.sources, torch.zeros(0, opened.card.latent_dim)
     if sources.proprio is not None:  # which is added to what is encoded
         return None
     if not opened.goal_is_frame:
         goal = torch.from_numpy(opened.request.goal)[None]
-    views, read = len(sources.views), None
+    read = None
     if (joined := encoder.recall(sources, context)) is not None:
-        read = ask(views, torch.cat([joined, goal]))
+        read = ask(torch.cat([joined, goal]))
     elif inputs := encoder.inputs(opened.model, sources, context, opened.mode):
-        read = ask(views, goal, inputs)
+        read = ask(goal, inputs)
     if read is None:
         return None
     latents, costs, numbers = read

@@ -13,7 +13,7 @@ from acpc.contract import CandidatePool, PoolCertificate, ViewCertificate
 from torch import Tensor
 
 from acpc_server.engine import pool_rows_per_call
-from acpc_server.interactive.captured import certify_captured, may_capture
+from acpc_server.interactive.captured import certify_captured
 from acpc_server.interactive.certificates import (
     certified_severities,
     certify_views,
@@ -109,9 +109,7 @@ class _Pool:
     def _captured(self, context: RequestContext) -> _Measured | None:
         """Measure the pool in one computation; None where it is no ordinary one, or none is."""
         ordinary = self.cost is None and self.choices is None
-        if not ordinary or not may_capture(self.moment, context):
-            return None
-        found = certify_captured(self.opened, self.pool, context)
+        found = certify_captured(self.opened, self.pool, context) if ordinary else None
         if found is None:
             return None
         encoded, costs, numbers = found
